@@ -175,7 +175,7 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
     zps_reply_text(member, &asked, tensor, ZPS_ERR_PROTOCOL, "this rank has no part in it, so it has nothing to push");
     return;
   }
-  struct zps_shard_round *round = zps_step_round(tensor, push->step, now_ns);
+  struct zps_shard_round *round = zps_step_round(tensor, push->step, now_ns, NULL);
   if (!round) {
     zps_reply_tombstone(member, tensor, push->step);
     return;
@@ -224,7 +224,7 @@ static void on_abort(struct zps_member *member, const struct zps_frame_abort *ab
   struct zps_shard_round *round = zps_shard_round_find(tensor, abort->step);
   if (round && round->machine->state == ZPS_SHARD_PUBLISHED && zps_pull_end(tensor, member->rank, abort->step, false))
     round = zps_shard_round_find(tensor, abort->step);
-  if (!round && tensor->quorum > 0) round = zps_quorum_begin(tensor, abort->step);
+  if (!round && tensor->quorum > 0) round = zps_quorum_begin(tensor, abort->step, NULL);
   if (round) {
     zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_CANCEL,
                                                                   .rank = member->rank,
@@ -283,6 +283,7 @@ void zps_collect_frame(struct zps_shard *shard, const struct zps_frame *frame) {
     zps_member_fail(member, code, error.text);
     return;
   }
+  member->is_unheard = false; /* it took part in the change, and reported its decisions */
   switch (header->type) {
     case ZPS_FRAME_PUSH:
       on_push(member, &frame->u.round, false);

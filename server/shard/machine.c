@@ -364,7 +364,8 @@ static void gone(struct zps_shard_machine *machine, const struct zps_shard_machi
     zps_machine_stop_reading(machine, event->rank, RANK_GONE, actions);
     return;
   }
-  if (zps_machine_leave_out(machine, event->rank, RANK_GONE, event->now_ns, actions)) return;
+  /* A rank that left may have the sum of a lost server. No other sum may come beside it. */
+  if (!event->may_have_sum && zps_machine_leave_out(machine, event->rank, RANK_GONE, event->now_ns, actions)) return;
   machine->ranks[event->rank] |= RANK_GONE;
   struct zps_frame_abort *abort = zps_machine_abort(machine, actions, event->code);
   zps_text_add(abort->text, sizeof abort->text, "rank %u is needed and gone: %s", event->rank, event->text);

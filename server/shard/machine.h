@@ -48,8 +48,9 @@ struct zps_shard_machine_event {
   enum zps_shard_machine_event_type type;
   uint32_t rank, part;
   bool is_here;
-  bool is_apart;   /* it gives its contribution, and gets no sum unless it pulls */
-  bool may_repeat; /* whatever else it gets, and however often it pulls */
+  bool is_apart;     /* it gives its contribution, and gets no sum unless it pulls */
+  bool may_have_sum; /* GONE: it left, and may have a sum of another server */
+  bool may_repeat;   /* whatever else it gets, and however often it pulls */
   uint64_t deadline_ns, now_ns;
   zps_err_t code;
   const char *text;

@@ -36,6 +36,7 @@ zps_err_t zps_member_connect(struct zps_member *member, const struct zps_member_
     return zps_fail(error, code, "job %s: cannot open the link to rank %u: %s", job->name, member->rank,
                     zps_err_str(code));
   zps_link_measure(member->link, false);
+  member->is_unheard = job->since > 0;
   return ZPS_OK;
 }
 
@@ -70,9 +71,11 @@ void zps_member_send(struct zps_member *member, struct zps_frame *frame) {
 
 struct zps_shard_machine_event zps_member_gone_event(const struct zps_member *member) {
   const struct zps_job *job = member->job;
+  const bool may_have_sum = member->is_unheard && member->gone_code == ZPS_ERR_CLOSED;
   if (job->lost != ZPS_SHARD_NO_RANK)
     return (struct zps_shard_machine_event){.type = ZPS_SHARD_GONE,
                                             .rank = member->rank,
+                                            .may_have_sum = may_have_sum,
                                             .code = ZPS_ERR_PEER_LOST,
                                             .text = job->lost_text ? job->lost_text : zps_err_str(ZPS_ERR_PEER_LOST),
                                             .blamed = &job->lost,
@@ -80,6 +83,7 @@ struct zps_shard_machine_event zps_member_gone_event(const struct zps_member *me
   return (struct zps_shard_machine_event){
       .type = ZPS_SHARD_GONE,
       .rank = member->rank,
+      .may_have_sum = may_have_sum,
       .code = member->gone_code,
       .text = member->gone_text ? member->gone_text : zps_err_str(member->gone_code)};
 }

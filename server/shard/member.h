@@ -18,6 +18,7 @@ struct zps_member {
   uint32_t tag; /* of its short headers */
   bool has_tag;
   bool is_failing; /* cannot be talked to; becomes gone with the next tick */
+  bool is_unheard; /* since the servers changed: it may know sums of other servers, and not have reported them */
   zps_err_t gone_code;
   char *gone_text;
 };

@@ -260,7 +260,7 @@ static struct zps_shard_round *round_of(struct zps_member *member, struct zps_te
                                         const struct zps_asked *asked, const struct zps_frame_round *frame,
                                         uint64_t now_ns) {
   const uint64_t step = asked->is_seek ? sought(tensor, frame) : frame->step;
-  struct zps_shard_round *round = zps_step_round(tensor, step, now_ns);
+  struct zps_shard_round *round = zps_step_round(tensor, step, now_ns, NULL);
   const char *const why = round && !asked->is_seek ? objection(round, member->rank) : NULL;
   if (round && !why) return round;
   if (why)

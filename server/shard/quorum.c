@@ -154,10 +154,11 @@ void zps_quorum_refuse(struct zps_member *member, const struct zps_tensor *tenso
                  member->rank, tensor->quorum, ZPS_SHARD_KEPT_LATE);
 }
 
-struct zps_shard_round *zps_quorum_begin(struct zps_tensor *tensor, uint64_t step) {
+struct zps_shard_round *zps_quorum_begin(struct zps_tensor *tensor, uint64_t step,
+                                         const struct zps_shard_machine_event *first) {
   const uint64_t now_ns = zps_clock_ns();
   if (tensor->parts_here == 0) return NULL; /* nothing of it is here, so nothing would end the round */
-  struct zps_shard_round *const round = zps_step_round(tensor, step, now_ns);
+  struct zps_shard_round *const round = zps_step_round(tensor, step, now_ns, first);
   if (!round || round->machine->deadline_ns != ZPS_NEVER || round->machine->state != ZPS_SHARD_COLLECTING) return round;
   be_patient(round, now_ns);
   return round;
@@ -174,10 +175,12 @@ void zps_quorum_decided(struct zps_member *member, const struct zps_frame_closed
                    member->job->world);
     return;
   }
-  struct zps_shard_round *const round = zps_quorum_begin(tensor, closed->step);
-  if (!round) return; /* its push is answered */
   memcpy(late, closed->late, closed->n_bytes);
-  zps_shard_round_step(
-      round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_DECIDED, .rank = member->rank, .late = late});
-  if (!zps_shard_machine_over(round->machine)) drop_late(round);
+  const struct zps_shard_machine_event decided = {.type = ZPS_SHARD_DECIDED, .rank = member->rank, .late = late};
+  struct zps_shard_round *round = zps_shard_round_find(tensor, closed->step);
+  if (round)
+    zps_shard_round_step(round, &decided);
+  else
+    round = zps_quorum_begin(tensor, closed->step, &decided); /* NULL: its push is answered */
+  if (round && !zps_shard_machine_over(round->machine)) drop_late(round);
 }

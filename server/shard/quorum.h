@@ -8,6 +8,7 @@
 struct zps_contribution;
 struct zps_frame_closed;
 struct zps_member;
+struct zps_shard_machine_event;
 struct zps_shard_round;
 struct zps_tensor;
 
@@ -23,8 +24,10 @@ void zps_quorum_landed(struct zps_contribution *contribution, bool is_held);
 void zps_quorum_tell(struct zps_shard_round *round);
 /* The rank has given the round up: it hears that no read from it is under way, now or when the last one has ended. */
 void zps_quorum_gave_up(struct zps_shard_round *round, uint32_t rank);
-/* The round of the step, which no push has begun: it ends some time by itself. NULL: it can begin no more. */
-struct zps_shard_round *zps_quorum_begin(struct zps_tensor *tensor, uint64_t step);
+/* The round of the step, which no push has begun: it ends some time by itself. A new one takes `first` ahead of the
+ * ranks that are gone; NULL: nothing. Returns NULL where it can begin no more, or is over. */
+struct zps_shard_round *zps_quorum_begin(struct zps_tensor *tensor, uint64_t step,
+                                         const struct zps_shard_machine_event *first);
 /* CLOSED of a rank: an earlier epoch has decided who is late. */
 void zps_quorum_decided(struct zps_member *member, const struct zps_frame_closed *closed);
 /* The round of the step is over, or forgotten for this rank. */

@@ -79,7 +79,8 @@ void zps_refuse_step(struct zps_tensor *tensor, struct zps_frame_abort refused, 
   zps_tensor_bury(tensor, refused.step, &refused);
 }
 
-struct zps_shard_round *zps_step_round(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns) {
+struct zps_shard_round *zps_step_round(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns,
+                                       const struct zps_shard_machine_event *first) {
   struct zps_shard_round *round = zps_shard_round_find(tensor, step);
   if (round || zps_tensor_tombstone(tensor, step) || is_past(tensor, step)) return round;
   if (tensor->n_rounds >= ZPS_SHARD_ROUNDS_MAX) {
@@ -93,6 +94,7 @@ struct zps_shard_round *zps_step_round(struct zps_tensor *tensor, uint64_t step,
     return NULL;
   }
   struct zps_job *job = tensor->job;
+  if (first && !zps_shard_round_step(round, first)) return NULL;
   for (uint32_t rank = 0; job->n_gone > 0 && rank < job->world; rank++) {
     const struct zps_member *member = &job->members[rank];
     if (member->link) continue;

@@ -5,6 +5,7 @@
 #include "proto/wire.h"
 
 struct zps_member;
+struct zps_shard_machine_event;
 struct zps_shard_round;
 struct zps_tensor;
 
@@ -26,7 +27,8 @@ void zps_reply_tombstone(struct zps_member *member, const struct zps_tensor *ten
 /* Ends a step that has no round; those that come later are told. */
 void zps_refuse_step(struct zps_tensor *tensor, struct zps_frame_abort refused, const char *fmt, ...) ZPS_PRINTF(3, 4);
 /* The round of this step, opened by the first rank that speaks of it; NULL when it has ended already, which a tombstone
- * tells. */
-struct zps_shard_round *zps_step_round(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns);
+ * tells. A new one takes `first` ahead of the ranks that are gone; NULL: nothing. */
+struct zps_shard_round *zps_step_round(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns,
+                                       const struct zps_shard_machine_event *first);
 
 #endif

@@ -65,8 +65,10 @@ zps_err_t zps_job_view(struct zps_job *job, const struct zps_view_image *view, s
   free(job->servers_lost);
   job->servers_lost = lost;
   job->epoch = view->epoch;
-  for (uint32_t rank = 0; rank < job->world; rank++)
+  for (uint32_t rank = 0; rank < job->world; rank++) {
+    job->members[rank].is_unheard = true;
     if (job->members[rank].link) zps_link_set_epoch(job->members[rank].link, job->epoch);
+  }
   ZPS_MOMENT("map taken, not answered");
   zps_log_about(.job = job->name);
   zps_log_info("job %s: epoch %u without %u servers: %u partitions here, before %u; %u rounds begin anew", job->name,

@@ -15,6 +15,7 @@
 #include "common/session/link.h"
 #include "common/session/unacked.h"
 #include "server/shard/job.h"
+#include "server/shard/machine_impl.h"
 #include "server/shard/pick.h"
 #include "server/shard/quota.h"
 #include "server/shard/shard_impl.h"
@@ -52,7 +53,8 @@ enum {
   BREAK_RESEND,
   BREAK_TWICE,
   BREAK_AHEAD,
-  BREAK_DECIDE
+  BREAK_DECIDE,
+  BREAK_FEW
 };
 enum {
   FRAMES_A_LOSS = 100,
@@ -89,6 +91,7 @@ static const char *const names[] = {
     [BREAK_TWICE] = "twice",   /* a message that has come before is taken again */
     [BREAK_AHEAD] = "ahead",   /* messages that come too early are dropped */
     [BREAK_DECIDE] = "decide", /* ranks do not tell a new owner that an earlier one has closed a round */
+    [BREAK_FEW] = "few",       /* a round goes on without a lost rank, also with fewer than its quorum */
     [BREAK_PART] = "part",     /* ranks leave out the last of several streams that they add, now and then */
 };
 static int broken;
@@ -289,6 +292,19 @@ void __real_zps_store_append(struct zps_store *store, const char *text);
 void __wrap_zps_store_append(struct zps_store *store, const char *text);
 void __wrap_zps_store_append(struct zps_store *store, const char *text) {
   if (broken != BREAK_NOTE || text) __real_zps_store_append(store, text);
+}
+
+bool __real_zps_machine_leave_out(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why, uint64_t now_ns,
+                                  struct zps_shard_machine_actions *actions);
+bool __wrap_zps_machine_leave_out(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why, uint64_t now_ns,
+                                  struct zps_shard_machine_actions *actions);
+bool __wrap_zps_machine_leave_out(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why, uint64_t now_ns,
+                                  struct zps_shard_machine_actions *actions) {
+  const uint32_t quorum = machine->config.quorum;
+  if (broken == BREAK_FEW && quorum > 0) machine->config.quorum = 1;
+  const bool goes_on = __real_zps_machine_leave_out(machine, rank, why, now_ns, actions);
+  machine->config.quorum = quorum;
+  return goes_on;
 }
 
 /* The payload of another read, now and then. */

@@ -61,7 +61,8 @@ static bool wait(struct trainer *trainer, uint32_t t, uint64_t step) {
               (unsigned long long)step);
   if (status != ZENPS_OK)
     failed(trainer, "step", status, error->text);
-  else if (operation->is_begun && !sim_operation_is_right(operation, &trainer->generation->plan, 0, t, 0))
+  else if (operation->is_begun &&
+           !sim_operation_is_right(operation, &trainer->generation->plan, 0, t, (uint32_t)trainer->told.rank))
     sim_wrong("process %u: tensor %u, step %llu of generation %u: the sum is not that of its ranks' gradients",
               trainer->self->rank, t, (unsigned long long)step, trainer->told.number);
   return status == ZENPS_OK && operation->is_begun;
@@ -117,7 +118,7 @@ static void free_all(struct trainer *trainer) {
 static zenps_status_t open_tensors(struct trainer *trainer) {
   zenps_status_t status = ZENPS_OK;
   for (uint32_t t = 0; t < trainer->plan->n_tensors && status == ZENPS_OK; t++)
-    status = sim_tensor_open(trainer->job, &trainer->plan->tensors[t], &trainer->tensors[t]);
+    status = sim_tensor_open(trainer->job, &trainer->generation->plan.tensors[t], &trainer->tensors[t]);
   return status;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/sim/elastic.h"
+#include "tests/sim/sums.h"
 #include "worker/api/job.h"
 
 enum { GENERATIONS_MAX = 14, STEPS_APART = 73 /* numbers of attempts at steps, from one to the next */ };
@@ -33,6 +34,8 @@ static bool is_on_way(const struct sim_rank *rank) {
 }
 
 void sim_elastic_lost(struct sim_rank *rank, const char *why) {
+  for (uint32_t r = 0; rank->generation && r < rank->generation->plan.world; r++)
+    if (rank->generation->ranks[r] == rank) sim_late_forget(rank->generation->first, STEPS_APART, r);
   if (rank->generation)
     sim_generation_over(rank->generation, why);
   else
@@ -149,14 +152,22 @@ static void check_before(const struct sim_generation *generation) {
   }
 }
 
+/* The longest. */
+static uint64_t grace_of(const struct sim_plan *plan) {
+  uint64_t most_ms = 0;
+  for (uint32_t t = 0; t < plan->n_tensors; t++)
+    if (plan->tensors[t].grace_ms > most_ms) most_ms = plan->tensors[t].grace_ms;
+  return most_ms * ZPS_NS_PER_MS;
+}
+
 static void check_time(const struct sim_rank *rank, const struct sim_place *was) {
   const struct sim_plan *const plan = sim_cluster.plan;
   if (!was->generation) return;
   uint64_t from_ns = was->generation->over_ns;
   if (from_ns < generations.quiet_ns) from_ns = generations.quiet_ns;
   /* One that hears that the job has changed ends the steps in flight first. */
-  const uint64_t bound_ns =
-      plan->join_wait_ms * ZPS_NS_PER_MS + plan->window * plan->step_ns + LEFT_NS + MARGIN_NS + generations.slack_ns;
+  const uint64_t bound_ns = plan->join_wait_ms * ZPS_NS_PER_MS + plan->window * (plan->step_ns + grace_of(plan)) +
+                            LEFT_NS + MARGIN_NS + generations.slack_ns;
   if (sim_now_ns() > from_ns + bound_ns)
     sim_wrong("process %u goes on %.3f s after generation %u was over, not in %.3f s", rank->rank,
               (double)(sim_now_ns() - from_ns) / 1e9, was->generation->told.number, (double)bound_ns / 1e9);
@@ -177,6 +188,9 @@ static struct sim_generation *make(uint64_t job_id, const zenps_generation_t *to
   *generation = (struct sim_generation){
       .job_id = job_id, .told = *told, .plan = *sim_cluster.plan, .first = generations.n++ * STEPS_APART};
   generation->plan.world = (uint32_t)told->world;
+  for (uint32_t t = 0; t < generation->plan.n_tensors; t++) /* all are needed where they are fewer */
+    if (generation->plan.tensors[t].quorum > generation->plan.world)
+      generation->plan.tensors[t].quorum = generation->plan.world;
   return generation;
 }
 

@@ -183,7 +183,7 @@ static bool late_of(const struct sim_operation *operation, const struct sim_plan
   for (uint32_t i = 0; i < n; i++) *late_p |= 1u << ranks[i];
   return plan->world - n >= tensor->quorum && operation->out.contributors == (int)(plan->world - n) &&
          stats.late == (int)(*late_p >> rank & 1) &&
-         sim_late_is_that_of_others(run, t, operation->attempt.number, *late_p);
+         sim_late_is_that_of_others(run, t, operation->attempt.number, rank, *late_p);
 }
 
 /* Without memory the library may not keep the late ranks, and says so. Then it is unknown which sum is right. */

@@ -35,6 +35,7 @@ enum sim_kind {
   SIM_MANY,    /* more ranks, of one to four hosts */
   SIM_LINKS,   /* messages out of order, connections that are cut */
   SIM_QUORUM,  /* rounds that close without the slowest ranks */
+  SIM_LATE,    /* rounds with a quorum in elastic jobs */
   SIM_KINDS
 };
 

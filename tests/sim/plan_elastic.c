@@ -63,7 +63,7 @@ static void fault_make(struct sim_plan *plan) {
 static void choose_schemes(struct sim_plan *plan) {
   for (uint32_t i = 0; i < plan->n_tensors; i++) {
     struct sim_tensor_plan *const tensor = &plan->tensors[i];
-    if (strncmp(tensor->scheme, "auto", 4) != 0 && sim_chance(3)) sim_plan_take_scheme(tensor);
+    if (tensor->quorum == 0 && strncmp(tensor->scheme, "auto", 4) != 0 && sim_chance(3)) sim_plan_take_scheme(tensor);
   }
 }
 

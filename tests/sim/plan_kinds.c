@@ -12,7 +12,7 @@ static const char *const names[SIM_KINDS + 1] = {
     [SIM_SERVED] = "served", [SIM_APART] = "apart",     [SIM_AGAIN] = "again",   [SIM_MEMORY] = "memory",
     [SIM_PEERS] = "peers",   [SIM_ELASTIC] = "elastic", [SIM_BESIDE] = "beside", [SIM_STATE] = "state",
     [SIM_HOSTS] = "hosts",   [SIM_PLACES] = "places",   [SIM_MANY] = "many",     [SIM_LINKS] = "links",
-    [SIM_QUORUM] = "quorum", [SIM_KINDS] = "unknown",
+    [SIM_QUORUM] = "quorum", [SIM_LATE] = "late",       [SIM_KINDS] = "unknown",
 };
 
 const char *sim_kind_name(enum sim_kind kind) {
@@ -141,13 +141,12 @@ static bool be_troubled(struct sim_plan *plan) {
   return is_short;
 }
 
-/* A rank is never more steps behind than servers keep sums of. By dice one is slow, or stopped, while rounds close. */
-static void go_without_the_slowest(struct sim_plan *plan) {
+/* A rank is never more steps behind than servers keep sums of. */
+static void give_quorums(struct sim_plan *plan) {
   enum { STEPS_MOST = 16, GRACE_FEW_MS = 3, GRACE_MOST_MS = 600 };
   for (uint32_t i = 0; plan->n_steps > STEPS_MOST && i < plan->n_faults; i++) plan->faults[i].after_steps /= 6;
   if (plan->n_steps > STEPS_MOST) plan->n_steps /= 6;
   plan->memory_bytes = 64ull << 20;
-  plan->leaves_early = false;
   for (uint32_t i = 0; i < plan->n_tensors; i++) {
     struct sim_tensor_plan *const tensor = &plan->tensors[i];
     tensor->scheme = "balanced";
@@ -155,7 +154,10 @@ static void go_without_the_slowest(struct sim_plan *plan) {
     tensor->quorum = 1 + (uint32_t)sim_random(plan->world);
     tensor->grace_ms = sim_chance(3) ? 0 : (uint32_t)sim_random(sim_chance(2) ? GRACE_FEW_MS : GRACE_MOST_MS);
   }
-  if (plan->n_faults == SIM_FAULTS_MAX || !sim_plan_survives(plan)) return;
+}
+
+/* By dice one is slow, or stopped, while rounds close. */
+static void hold_up_a_rank(struct sim_plan *plan) {
   plan->faults[plan->n_faults++] =
       (struct sim_fault){.kind = sim_chance(2) ? SIM_STOP_RANK : SIM_SLOW_RANK,
                          .who = (uint32_t)sim_random(plan->world),
@@ -181,8 +183,15 @@ void sim_plan_specialise(struct sim_plan *plan) {
   if (plan->kind == SIM_MANY) sim_plan_make_many(plan);
   if (plan->kind == SIM_LINKS) sim_plan_make_links(plan);
   if (plan->kind == SIM_QUORUM) {
-    go_without_the_slowest(plan);
+    plan->leaves_early = false;
+    give_quorums(plan);
+    if (plan->n_faults < SIM_FAULTS_MAX && sim_plan_survives(plan)) hold_up_a_rank(plan);
     is_short = be_troubled(plan);
+  }
+  if (plan->kind == SIM_LATE) {
+    give_quorums(plan);
+    sim_plan_make_elastic(plan);
+    if (plan->n_faults < SIM_FAULTS_ROOM && sim_chance(2)) hold_up_a_rank(plan);
   }
   plan->in_step = plan->gives_up || is_short || (plan->is_apart && sim_plan_takes_server(plan));
   if (plan->in_step) {

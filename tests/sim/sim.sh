@@ -15,7 +15,7 @@ seeds() { # KIND COUNT
   ok "$1: $2 seeds from $from on" timeout 3600 "$sim" --seeds "$from:$2" --kind "$1" --jobs "$jobs"
   sed 's/^/# /' "$scratch/out"
 }
-kinds='apart again memory peers elastic beside state hosts places many links quorum'
+kinds='apart again memory peers elastic beside state hosts places many links quorum late'
 for kind in $kinds; do seeds "$kind" "$((count / 16))"; done
 seeds served "$((count - $(wc -w <<<"$kinds") * (count / 16)))"
 # A seed says all: what is logged changes nothing, nor does the run before it, nor the environment; also where memory that
@@ -25,7 +25,7 @@ for kind in served state; do
   env "PATH=/nowhere:$PATH" "$sim" --seeds 50:20 --kind "$kind" --verbose | grep '^seed.*switches' >"$scratch/again"
   ok "$kind: a seed runs alike again, alone or after others, with the log or without" test -s "$scratch/again" -a "$(tail -n 20 "$scratch/once")" = "$(cat "$scratch/again")"
 done
-for bug in order missing replay frame map leak sync checks pick:apart deaf:again missed:memory early:peers part:peers seat:elastic step:elastic mixed:beside quota:beside debt:beside note:state shared:hosts free:places resend:links twice:links ahead:links decide:quorum; do
+for bug in order missing replay frame map leak sync checks pick:apart deaf:again missed:memory early:peers part:peers seat:elastic step:elastic mixed:beside quota:beside debt:beside note:state shared:hosts free:places resend:links twice:links ahead:links decide:quorum few:late; do
   kind=${bug#*:} name=${bug%:*}
   test "$kind" != "$bug" || kind=served
   ok "the bug '$name' is found" test "$(timeout 3600 "$sim" --seeds 1:20000 --kind "$kind" --first --jobs "$jobs" --break "$name" | grep -c ^FAILED)" -ge 1

@@ -132,11 +132,24 @@ static bool is_that_of_others(const struct sim_plan *plan, uint32_t run, uint32_
   return *first == digest;
 }
 
-bool sim_late_is_that_of_others(uint32_t run, uint32_t tensor, uint64_t step, unsigned late) {
-  static unsigned known[SIM_RUNS_MAX][SIM_TENSORS_MAX][STEPS_MAX];
-  unsigned *const first = &known[run][tensor][step % STEPS_MAX];
-  if (*first == 0) *first = late + 1;
-  return *first == late + 1;
+/* The late ranks of a step, and the ranks that were told so. A bit each. */
+static struct late { unsigned late, told, lost; } lates[SIM_RUNS_MAX][SIM_TENSORS_MAX][STEPS_MAX];
+
+bool sim_late_is_that_of_others(uint32_t run, uint32_t tensor, uint64_t step, uint32_t rank, unsigned late) {
+  struct late *const known = &lates[run][tensor][step % STEPS_MAX];
+  if (known->lost >> rank & 1) return true;
+  if (known->told == 0) known->late = late;
+  known->told |= 1u << rank;
+  return known->late == late;
+}
+
+void sim_late_forget(uint64_t first_step, uint64_t n_steps, uint32_t rank) {
+  for (uint32_t t = 0; t < SIM_TENSORS_MAX; t++) {
+    for (uint64_t step = first_step; step < first_step + n_steps; step++) {
+      lates[0][t][step % STEPS_MAX].told &= ~(1u << rank);
+      lates[0][t][step % STEPS_MAX].lost |= 1u << rank;
+    }
+  }
 }
 
 bool sim_sum_check(const struct sim_plan *plan, uint32_t run, uint32_t tensor, uint64_t step, struct sim_rows rows,

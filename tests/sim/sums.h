@@ -15,7 +15,9 @@ struct sim_rows {
  * has all rows), whether each is a sum of some ranks' rows, and all ranks of the run have the same. */
 bool sim_sum_check(const struct sim_plan *plan, uint32_t run, uint32_t tensor, uint64_t step, struct sim_rows rows,
                    unsigned late, const float *result);
-/* Whether the step's late ranks are those that the first rank was told. */
-bool sim_late_is_that_of_others(uint32_t run, uint32_t tensor, uint64_t step, unsigned late);
+/* Whether the step's late ranks, as `rank` was told, are those that others were told. True for a lost rank. */
+bool sim_late_is_that_of_others(uint32_t run, uint32_t tensor, uint64_t step, uint32_t rank, unsigned late);
+/* The rank is lost in these steps of run 0: what it alone was told binds nobody. */
+void sim_late_forget(uint64_t first_step, uint64_t n_steps, uint32_t rank);
 
 #endif

@@ -217,6 +217,32 @@ static void test_ranks_that_give_up(void **state) {
   scene_close(&scene);
 }
 
+/* A rank has left, and lives. It may have the sum of a lost server, so without a decision no other sum is made. */
+static void test_left_with_a_sum(void **state) {
+  (void)state;
+  const struct zps_shard_machine_event left = {
+      .type = ZPS_SHARD_GONE, .rank = 0, .may_have_sum = true, .code = ZPS_ERR_CLOSED, .text = "it left the job"};
+  struct scene scene;
+  scene_open(&scene, 3, 1, 0);
+  send(&scene, left);
+  assert_int_equal(scene.n_aborted, 1);
+  assert_int_equal(scene.code, ZPS_ERR_CLOSED);
+  scene_close(&scene);
+  scene_open(&scene, 3, 1, 0);
+  decide(&scene, 2, 1 << 0); /* its sum lacks its contribution */
+  send(&scene, left);
+  assert_int_equal(scene.n_aborted, 0);
+  push(&scene, 1);
+  push(&scene, 2);
+  assert_int_equal(scene.n_closed, 1);
+  scene_close(&scene);
+  scene_open(&scene, 3, 1, 0);
+  decide(&scene, 2, 1 << 1);
+  send(&scene, left);
+  assert_int_equal(scene.n_aborted, 1);
+  scene_close(&scene);
+}
+
 /* After a server's loss the set is that of before, whoever comes first; and a rank of it cannot stay away. */
 static void test_decided_by_an_earlier_epoch(void **state) {
   (void)state;
@@ -521,6 +547,7 @@ int main(void) {
       cmocka_unit_test(test_deadline),
       cmocka_unit_test(test_deadline_without_a_push),
       cmocka_unit_test(test_ranks_that_give_up),
+      cmocka_unit_test(test_left_with_a_sum),
       cmocka_unit_test(test_decided_by_an_earlier_epoch),
       cmocka_unit_test(test_wrong_decisions),
       cmocka_unit_test(test_ranks_that_only_give),
