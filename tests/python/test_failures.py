@@ -1,6 +1,7 @@
 """What a trainer sees when ranks, daemons or users end things."""
 
 import json
+import pathlib
 import pickle
 import subprocess
 import sys
@@ -235,11 +236,13 @@ def test_doctor(coordinator):
     assert said.returncode == 1 and "127.0.0.1:1: NOT REACHED" in said.stdout
     said = script(doctor, "doctor", env={"ZENPS_LIBRARY": "/none"})
     assert said.returncode == 1 and "NOT FOUND" in said.stdout
+    folder = pathlib.Path(zenps.__file__).parents[1]
+    command = ["sh", "-c", f"PYTHONPATH='{folder}' '{sys.executable}' -m zenps doctor --coordinator 127.0.0.1:1 | true"]
+    said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
+    assert said.stderr == "", said.stderr
 
 
 def test_selftest(tmp_path):
-    import subprocess
-
     command = ["zenpsrun", "-n", "2", "--servers", "2", "--", sys.executable, "-m", "zenps.selftest"]
     said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False)
     assert said.returncode == 0 and "are right, bit for bit" in said.stdout, said.stdout
