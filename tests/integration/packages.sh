@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What ships, in one clean Debian: the packages are built, the image is made of them and run, systemd boots them as process 1,
-# and they are used and purged. Packages have the objects of the build tree, so nothing is compiled again.
+# and they are used and purged. Then the wheel is installed there by pip, without libfabric, and used. Packages have the objects of the build tree, so nothing is compiled again.
 if [ "$(id -u)" -eq 0 ] && [ -z "${ZPS_TEST_MOUNTS:-}" ] && unshare -m true 2>/dev/null; then
   ZPS_TEST_MOUNTS=own exec unshare -m bash "$0" # mounts of the image end with this script
 fi
@@ -272,6 +272,25 @@ ok "its state and configuration stay" test -e "$root/etc/zenps/zenpsd.conf" -a -
 ok "purged" inside apt-get purge -y -qq zenps-server
 is "no file is left" "$(find "$root" -xdev -path "$root/proc" -prune -o -name '*zenps*' -print | grep -vE "^$root/(run|tmp)/")" ""
 is "but the user, as Debian does" "$(grep -rl zenps "$root/etc" "$root/var/lib/dpkg" 2>/dev/null | sed "s#^$root##" | grep -vE '^/etc/(passwd|group|shadow|gshadow)-?$|/status-old$')" ""
+
 kill "$booting" "$network" 2>/dev/null
 wait "$booting" 2>/dev/null
+
+# ---- the wheel, on the same Debian without the packages ----
+clean() { unshare -m sh -c 'mount --bind /proc "$0/proc" && exec chroot "$0" "$@"' "$root" "$@"; }
+if ! command -v patchelf >/dev/null; then
+  skip "the wheel" "patchelf is not installed"
+elif ! "$top/worker/python/make-libfabric" "$scratch/libfabric" >"$scratch/out" 2>&1; then
+  skip "the wheel" "there is no libfabric for it: $(tail -n 1 "$scratch/out")"
+else
+  mkdir "$root/wheel"
+  ok "the wheel is made" python3 "$top/worker/python/make-wheel" --build "$build" --output "$root/wheel" --fallback "$scratch/libfabric/libfabric.so.1"
+  ok "nothing is left that the packages needed" clean apt-get autoremove -y -qq
+  is "not even libfabric" "$(find "$root"/usr/lib "$root"/lib -name 'libfabric.so*')" ""
+  ok "Python comes" clean apt-get install -y -qq --no-install-recommends python3-venv
+  ok "pip installs the wheel" clean sh -c 'python3 -m venv /wheel/venv && /wheel/venv/bin/pip install --quiet --no-index /wheel/*.whl'
+  ok "ranks of its own zenpsrun" clean timeout 120 /wheel/venv/bin/zenpsrun -n 2 --servers 2 -- /wheel/venv/bin/python -m zenps.selftest
+  said "have right sums" 'right, bit for bit'
+  said "over its own libfabric" "the package's own"
+fi
 done_testing
