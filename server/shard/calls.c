@@ -6,6 +6,7 @@
 #include "server/shard/job.h"
 #include "server/shard/machine.h"
 #include "server/shard/pull.h"
+#include "server/shard/quorum.h"
 #include "server/shard/round.h"
 #include "server/shard/shard.h"
 #include "server/shard/shard_impl.h"
@@ -126,9 +127,12 @@ zps_err_t zps_shard_job_view(struct zps_shard *shard, const struct zps_job_view 
   return act(shard, (struct call){.act = view_job, .spec = &message->view, .job_id = message->job_id, .error = error});
 }
 
-/* All ranks live in this epoch: what they may have read before is freed. */
+/* All ranks live in this epoch: what they may have read before is freed, and rounds with a quorum may close. */
 static void replay_job(struct call *call, struct zps_job *job) {
-  if (call->number == job->epoch) zps_shard_sums_release(&job->held);
+  if (call->number != job->epoch) return;
+  zps_shard_sums_release(&job->held);
+  if (job->awaits_replay) zps_quorum_be_sure(job);
+  job->awaits_replay = false;
 }
 
 zps_err_t zps_shard_job_replay(struct zps_shard *shard, uint64_t job_id, uint32_t epoch, struct zps_error *error) {

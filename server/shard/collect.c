@@ -283,7 +283,8 @@ void zps_collect_frame(struct zps_shard *shard, const struct zps_frame *frame) {
     zps_member_fail(member, code, error.text);
     return;
   }
-  member->is_unheard = false; /* it took part in the change, and reported its decisions */
+  /* It took part in the change, and reported its decisions. Credit leaves before them. */
+  if (header->type != ZPS_FRAME_CREDIT) member->is_unheard = false;
   switch (header->type) {
     case ZPS_FRAME_PUSH:
       on_push(member, &frame->u.round, false);

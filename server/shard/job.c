@@ -38,11 +38,11 @@ void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text
   member->is_failing = false;
   zps_log_about(.job = job->name, ZPS_LOG_RANK(member->rank));
   zps_log_info("job %s: rank %u is gone: %s", job->name, member->rank, text);
-  const struct zps_shard_machine_event gone = zps_member_gone_event(member);
   for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
     zps_pulls_gone(tensor, member->rank);
     for (struct zps_shard_round *round = tensor->rounds, *next; round; round = next) {
       next = round->next;
+      const struct zps_shard_machine_event gone = zps_member_gone_event(member, tensor, round->machine->config.step);
       zps_shard_round_step(round, &gone);
     }
   }

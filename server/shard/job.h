@@ -26,6 +26,7 @@ struct zps_job {
   uint32_t n_servers; /* its places; 0: not told */
   bool *servers_lost; /* by position, lost or not there yet; NULL: none is */
   uint32_t n_gone;
+  bool awaits_replay; /* of this epoch: decisions of earlier ones, and ranks that left, may still be reported */
   char name[ZPS_NAME_MAX + 1];
   struct zps_tensor *tensors;
   struct zps_fair_flow *flow;   /* its turns among the jobs' tasks in the pool, by its weight */

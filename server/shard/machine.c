@@ -51,6 +51,7 @@ void zps_shard_machine_start(struct zps_shard_machine *machine, const struct zps
   machine->n_remote = 0;
   machine->n_awaited = machine->n_pulls = 0;
   machine->is_kept = config->is_kept;
+  machine->is_unsure = config->is_unsure;
   machine->is_closed = machine->is_decided = machine->has_push = false;
   machine->n_full = machine->n_out = machine->n_late = 0;
   machine->close_ns = ZPS_NEVER;

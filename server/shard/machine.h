@@ -88,6 +88,7 @@ struct zps_shard_machine_config { /* strings and arrays are borrowed until the r
   const uint32_t *partitions; /* n_parts numbers */
   const uint8_t *idle;        /* by rank: it has no part in the tensor's rounds; NULL: all have */
   bool is_kept;               /* the sums stay until FORGET, whoever has them */
+  bool is_unsure;             /* this epoch has had no job.replay yet */
   uint32_t quorum;            /* ranks that can close the round; 0: all are needed */
   uint64_t grace_ns;          /* how long the others have from then on */
 };
@@ -106,6 +107,7 @@ struct zps_shard_machine {
   uint32_t n_pulls;     /* under way */
   bool is_kept;         /* sums are retained by configuration, and not forgotten yet */
   bool is_closed;       /* with a quorum: it is known who is late */
+  bool is_unsure;       /* an earlier epoch may have decided, or a rank have left: no grace counts before job.replay */
   bool is_decided;      /* an earlier epoch has decided who is late; the round closes when the other ranks are here */
   bool has_push;        /* with a quorum: `deadline_ns` is of ranks that pushed, and not of words ahead of pushes */
   uint32_t n_full;      /* with a quorum: ranks whose whole contribution is here */

@@ -75,6 +75,7 @@ void zps_machine_close_if_due(struct zps_shard_machine *machine, uint64_t now_ns
     return;
   }
   if (machine->is_decided || machine->n_full < machine->config.quorum) return;
+  if (machine->is_unsure && now_ns < machine->deadline_ns) return;
   if (machine->close_ns == ZPS_NEVER)
     machine->close_ns =
         machine->config.grace_ns < ZPS_NEVER - now_ns ? now_ns + machine->config.grace_ns : ZPS_NEVER - 1;

@@ -6,6 +6,7 @@
 
 #include "server/shard/job.h"
 #include "server/shard/shard_impl.h"
+#include "server/shard/tensor.h"
 
 zps_err_t zps_member_connect(struct zps_member *member, const struct zps_member_spec *spec, struct zps_error *error) {
   struct zps_job *job = member->job;
@@ -69,9 +70,10 @@ void zps_member_send(struct zps_member *member, struct zps_frame *frame) {
   zps_member_fail(member, ZPS_ERR_PEER_LOST, text);
 }
 
-struct zps_shard_machine_event zps_member_gone_event(const struct zps_member *member) {
+struct zps_shard_machine_event zps_member_gone_event(const struct zps_member *member, const struct zps_tensor *tensor,
+                                                     uint64_t step) {
   const struct zps_job *job = member->job;
-  const bool may_have_sum = member->is_unheard && member->gone_code == ZPS_ERR_CLOSED;
+  const bool may_have_sum = member->is_unheard && member->gone_code == ZPS_ERR_CLOSED && step <= tensor->unsure_step;
   if (job->lost != ZPS_SHARD_NO_RANK)
     return (struct zps_shard_machine_event){.type = ZPS_SHARD_GONE,
                                             .rank = member->rank,

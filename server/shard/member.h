@@ -8,6 +8,7 @@
 #include "server/shard/machine.h"
 
 struct zps_job;
+struct zps_tensor;
 
 struct zps_member {
   struct zps_net_peer *peer;
@@ -28,9 +29,10 @@ zps_err_t zps_member_connect(struct zps_member *member, const struct zps_member_
                              struct zps_error *error) ZPS_MUSTCHECK;
 void zps_member_disconnect(struct zps_member *member); /* again: nothing to do */
 void zps_member_fini(struct zps_member *member);
-/* The event that rounds get for a member that is gone. Ranks leave a job that has failed: the rounds that they leave
- * open failed for the rank that was lost. */
-struct zps_shard_machine_event zps_member_gone_event(const struct zps_member *member);
+/* The event that the round of a step gets for a member that is gone. Ranks leave a job that has failed: the rounds that
+ * they leave open failed for the rank that was lost. */
+struct zps_shard_machine_event zps_member_gone_event(const struct zps_member *member, const struct zps_tensor *tensor,
+                                                     uint64_t step);
 /* The rank cannot be talked to; takes effect with the next tick, because it may be found out in the middle of anything.
  */
 void zps_member_fail(struct zps_member *member, zps_err_t code, const char *text);

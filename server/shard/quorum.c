@@ -90,6 +90,18 @@ void zps_quorum_close(struct zps_shard_round *round) {
     zps_reduce_begin(round, part); /* without memory for a sum it is over */
 }
 
+void zps_quorum_be_sure(struct zps_job *job) {
+  const struct zps_shard_machine_event look = {.type = ZPS_SHARD_TICK, .now_ns = zps_clock_ns()};
+  for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
+    for (struct zps_shard_round *round = tensor->rounds, *next; round; round = next) {
+      next = round->next;
+      if (!round->machine->is_unsure) continue;
+      round->machine->is_unsure = false;
+      zps_shard_round_step(round, &look);
+    }
+  }
+}
+
 /* ---- what late ranks are told ---- */
 
 static bool is_being_read(const struct zps_shard_round *round, uint32_t rank) {

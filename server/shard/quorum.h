@@ -7,6 +7,7 @@
 
 struct zps_contribution;
 struct zps_frame_closed;
+struct zps_job;
 struct zps_member;
 struct zps_shard_machine_event;
 struct zps_shard_round;
@@ -22,6 +23,8 @@ void zps_quorum_close(struct zps_shard_round *round);
 void zps_quorum_landed(struct zps_contribution *contribution, bool is_held);
 /* Tells late ranks all sums, if they are due. Call it before sums are released. */
 void zps_quorum_tell(struct zps_shard_round *round);
+/* No more is reported of earlier epochs: the grace counts from now on. */
+void zps_quorum_be_sure(struct zps_job *job);
 /* The rank has given the round up: it hears that no read from it is under way, now or when the last one has ended. */
 void zps_quorum_gave_up(struct zps_shard_round *round, uint32_t rank);
 /* The round of the step, which no push has begun: it ends some time by itself. A new one takes `first` ahead of the

@@ -165,6 +165,7 @@ zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_
                                                                              .partitions = tensor->partitions,
                                                                              .idle = tensor->idle,
                                                                              .is_kept = tensor->staleness > 0,
+                                                                             .is_unsure = tensor->job->awaits_replay,
                                                                              .quorum = tensor->quorum,
                                                                              .grace_ns = tensor->grace_ns});
   round->age = shard->next_age++;

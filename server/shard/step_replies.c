@@ -79,6 +79,13 @@ void zps_refuse_step(struct zps_tensor *tensor, struct zps_frame_abort refused, 
   zps_tensor_bury(tensor, refused.step, &refused);
 }
 
+/* A server without a step of it so far knows only that no rank is further ahead of another. */
+static void note_begun(struct zps_tensor *tensor, uint64_t step) {
+  if (!tensor->has_newest) tensor->unsure_step = step + ZPS_SHARD_ROUNDS_MAX;
+  if (!tensor->has_newest || step > tensor->newest_step) tensor->newest_step = step;
+  tensor->has_newest = true;
+}
+
 struct zps_shard_round *zps_step_round(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns,
                                        const struct zps_shard_machine_event *first) {
   struct zps_shard_round *round = zps_shard_round_find(tensor, step);
@@ -94,11 +101,12 @@ struct zps_shard_round *zps_step_round(struct zps_tensor *tensor, uint64_t step,
     return NULL;
   }
   struct zps_job *job = tensor->job;
+  note_begun(tensor, step);
   if (first && !zps_shard_round_step(round, first)) return NULL;
   for (uint32_t rank = 0; job->n_gone > 0 && rank < job->world; rank++) {
     const struct zps_member *member = &job->members[rank];
     if (member->link) continue;
-    const struct zps_shard_machine_event gone = zps_member_gone_event(member);
+    const struct zps_shard_machine_event gone = zps_member_gone_event(member, tensor, step);
     if (!zps_shard_round_step(round, &gone)) return NULL;
   }
   return round;

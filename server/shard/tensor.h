@@ -54,9 +54,12 @@ struct zps_tensor {
   uint32_t *positions, *partitions, *sizes;
   struct zps_placing placing; /* the next one, made and not in force yet */
   uint8_t *idle;              /* by rank: it has no part in its rounds; NULL: all have */
-  uint32_t staleness; /* how much older a sum may be than the step it is sought at: one more are kept; 0: it is not */
-  uint32_t quorum;    /* ranks that can close a round; 0: all are needed */
-  uint64_t grace_ns;  /* how long the others have from then on */
+  uint32_t staleness;   /* how much older a sum may be than the step it is sought at: one more are kept; 0: it is not */
+  uint32_t quorum;      /* ranks that can close a round; 0: all are needed */
+  uint64_t grace_ns;    /* how long the others have from then on */
+  uint64_t newest_step; /* the newest one that has begun here */
+  uint64_t unsure_step; /* up to this one, a rank that left unheard may have a sum of an earlier epoch */
+  bool has_newest;
   uint64_t past_step; /* with a quorum: the newest step that was completed and has no tombstone any more */
   bool has_past;
   struct zps_shard_round *rounds, *free_rounds;

@@ -60,14 +60,17 @@ zps_err_t zps_job_view(struct zps_job *job, const struct zps_view_image *view, s
     n_before += tensor->parts_here;
     zps_shard_rounds_free(tensor); /* Spare rounds are sized for the old number of partitions. */
     zps_tensor_move(tensor);
+    if (tensor->has_newest) tensor->unsure_step = tensor->newest_step;
     n_after += tensor->parts_here;
   }
   free(job->servers_lost);
   job->servers_lost = lost;
   job->epoch = view->epoch;
+  job->awaits_replay = true;
   for (uint32_t rank = 0; rank < job->world; rank++) {
-    job->members[rank].is_unheard = true;
-    if (job->members[rank].link) zps_link_set_epoch(job->members[rank].link, job->epoch);
+    struct zps_member *const member = &job->members[rank];
+    member->is_unheard = true;
+    if (member->link) zps_link_set_epoch(member->link, job->epoch);
   }
   ZPS_MOMENT("map taken, not answered");
   zps_log_about(.job = job->name);

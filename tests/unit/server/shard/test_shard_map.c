@@ -62,6 +62,10 @@ static void replay(struct scene *scene, uint32_t epoch) {
   assert_int_equal(zps_shard_job_replay(scene->shard, scene->cluster.job_id, epoch, &scene->error), ZPS_OK);
 }
 
+static void left(struct scene *scene, uint32_t rank) {
+  assert_int_equal(zps_shard_rank_gone(scene->shard, scene->cluster.job_id, rank, ZPS_ERR_CLOSED, "it left"), ZPS_OK);
+}
+
 static void wait_for_rounds(const struct scene *scene, unsigned n) {
   while (cluster_totals(scene->shard).rounds_in_flight != n) patience_nap();
 }
@@ -231,6 +235,71 @@ static void test_at_any_time(void **state) {
   }
 }
 
+/* With a quorum. A rank may have left with a sum of a lost server, before the change or after it. Only steps that had
+ * begun fail. */
+static void test_a_rank_left(void **state) {
+  (void)state;
+  for (unsigned is_unheard = 0; is_unheard < 2; is_unheard++) {
+    struct scene scene;
+    scene.shard = cluster_shard("loop", NULL, 64 * MIB);
+    cluster_open(&scene.cluster, scene.shard, "loop", NULL, 77, RANKS);
+    scene.cluster.quorum = RANKS - 1;
+    scene.cluster.grace_ms = PATIENCE_NEVER_MS;
+    scene.tensor = cluster_tensor(&scene.cluster, 60000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, PARTS, 0.3);
+    cluster_round(&scene.cluster, scene.tensor, 7);
+    if (!is_unheard) left(&scene, 2);
+    assert_int_equal(map(&scene, 2, 1, 2), ZPS_OK);
+    follow(&scene, 2, true);
+    replay(&scene, 2);
+    if (is_unheard) left(&scene, 2);
+    scene.cluster.late = 1u << 2;
+    for (uint64_t step = 7; step < 10; step++) {
+      for (uint32_t rank = 0; rank < 2; rank++)
+        cluster_push(&scene.cluster, scene.tensor, step, rank, PATIENCE_NEVER_MS);
+      for (uint32_t rank = 0; rank < 2; rank++) {
+        if (step == 7) {
+          cluster_abort(&scene.cluster, scene.tensor, step, rank, ZPS_ERR_CLOSED, "rank 2 is needed and gone: it left");
+          continue;
+        }
+        cluster_check(&scene.cluster, scene.tensor, step, rank);
+        cluster_done(&scene.cluster, scene.tensor, step, rank);
+      }
+    }
+    cluster_close(&scene.cluster);
+    zps_shard_destroy(scene.shard);
+  }
+}
+
+/* With a quorum, pushes may come before the word that a rank has left. No round closes without it before job.replay. */
+static void test_a_rank_leaves_unheard(void **state) {
+  (void)state;
+  struct scene scene;
+  scene.shard = cluster_shard("loop", NULL, 64 * MIB);
+  cluster_open(&scene.cluster, scene.shard, "loop", NULL, 77, RANKS);
+  scene.cluster.quorum = RANKS - 1;
+  scene.tensor = cluster_tensor(&scene.cluster, 60000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, PARTS, 0.3);
+  assert_int_equal(map(&scene, 2, 1, 2), ZPS_OK);
+  follow(&scene, 2, true);
+  for (uint32_t rank = 0; rank < 2; rank++) {
+    const struct rig_slice slice = {.partition = 0};
+    cluster_push(&scene.cluster, scene.tensor, 7, rank, PATIENCE_NEVER_MS);
+    rig_push(scene.cluster.ranks[rank], 99, 1, PATIENCE_NEVER_MS, 0, &slice, 1);
+    free(rig_take_abort(scene.cluster.ranks[rank], 99, 1)); /* what came before is dealt with */
+  }
+  left(&scene, 2);
+  for (uint32_t rank = 0; rank < 2; rank++)
+    cluster_abort(&scene.cluster, scene.tensor, 7, rank, ZPS_ERR_CLOSED, "rank 2 is needed and gone: it left");
+  scene.cluster.late = 1u << 2;
+  for (uint32_t rank = 0; rank < 2; rank++) cluster_push(&scene.cluster, scene.tensor, 100, rank, PATIENCE_NEVER_MS);
+  replay(&scene, 2);
+  for (uint32_t rank = 0; rank < 2; rank++) {
+    cluster_check(&scene.cluster, scene.tensor, 100, rank);
+    cluster_done(&scene.cluster, scene.tensor, 100, rank);
+  }
+  cluster_close(&scene.cluster);
+  zps_shard_destroy(scene.shard);
+}
+
 static void test_refusals(void **state) {
   (void)state;
   struct scene scene;
@@ -328,6 +397,8 @@ int main(void) {
       cmocka_unit_test(test_it_drains_itself),
       cmocka_unit_test(test_a_rank_gives_again),
       cmocka_unit_test(test_at_any_time),
+      cmocka_unit_test(test_a_rank_left),
+      cmocka_unit_test(test_a_rank_leaves_unheard),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_tensors_that_come_later),
       cmocka_unit_test(test_what_was_said_to_the_server_before),
