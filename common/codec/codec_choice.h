@@ -1,4 +1,4 @@
-/* The codec that a slice travels in: the smallest of those that are allowed, or the cheapest in time. */
+/* Chooses the codec of a slice: the smallest allowed one, or the cheapest in time. */
 #ifndef ZPS_CODEC_CHOICE_H
 #define ZPS_CODEC_CHOICE_H
 
@@ -7,7 +7,7 @@
 
 /* Numbers are ABI (zenps.h). */
 enum zps_codec_policy {
-  ZPS_CODEC_AUTO = 1,     /* the smallest, in both directions; on fast links the cheapest in time */
+  ZPS_CODEC_AUTO = 1,     /* the smallest, in both directions; for sums on fast links the cheapest in time */
   ZPS_CODEC_PAPER = 2,    /* Zen's choice: COO to the servers, the hash bitmap back */
   ZPS_CODEC_COO_ONLY = 3, /* "coo", both ways: as in the parameter servers that Zen is compared with */
 };

@@ -418,7 +418,7 @@ static const struct zps_net_ops ops = {
     .cut = rails_cut,
 };
 
-/* Of the first rail, with the addresses of all. */
+/* Of the first rail, with the addresses and the rate of all. */
 static bool info_fill(struct rails *rails) {
   struct zps_net_info *const info = &rails->base.info;
   *info = *zps_net_info(rails->rail[0].net);
@@ -428,6 +428,7 @@ static bool info_fill(struct rails *rails) {
   for (unsigned k = 0; k < rails->n; k++) {
     const struct zps_net_info *const part = zps_net_info(rails->rail[k].net);
     if (part->max_read < info->max_read) info->max_read = part->max_read;
+    if (k > 0) info->link_bits += part->link_bits;
     if (!zps_bundle_add(info->addr, &info->addr_len, sizeof info->addr, part->addr, part->addr_len)) return false;
   }
   return true;

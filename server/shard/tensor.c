@@ -223,8 +223,9 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   tensor->dtype = zps_dtype_sum(spec->dtype);
   tensor->array_dtype = spec->dtype;
   tensor->op = spec->op;
-  tensor->codecs = zps_codec_priced(zps_codec_result_set(spec->codec),
-                                    zps_codec_price(zps_net_info(job->shard->net)->link_bits, job->world));
+  tensor->codecs = zps_codec_priced(
+      zps_codec_result_set(spec->codec),
+      zps_codec_price(zps_net_info(job->shard->net)->link_bits, spec->n_ranks > 0 ? spec->n_ranks : job->world));
   tensor->value_codec = zps_values_of(spec->value_codec, spec->dtype);
   tensor->any_order = zps_order_is_any(spec->partitioner, spec->codec, tensor->value_codec);
   tensor->partition = partition;

@@ -206,7 +206,6 @@ static zps_err_t create_registered(struct zenps_job *job, const struct zps_tenso
                                            .keeps_zero_rows = ask->keep_zero_rows,
                                            .quorum = ask->quorum,
                                            .arrays = arrays};
-  tensor->core.codec_price = zps_codec_price(zps_net_info(zps_engine_net(job->plane.engine))->link_bits, 1);
   snprintf(tensor->core.name, sizeof tensor->core.name, "%.127s", ask->name);
   tensor->asked = *ask;
   tensor->asked.ranks = NULL; /* they may not live as long; only tensors of the library's own have some */

@@ -31,7 +31,6 @@ struct zps_compute {
                      place of few, since an absent row is not zero */
   bool keeps_zero_rows;         /* for max and min: a row of zeros differs from an absent one */
   enum zps_codec_policy policy; /* auto: the smallest codec. paper: COO, or all rows beyond `delta` */
-  unsigned price;               /* of Rice codes (codec_choice.h) */
   double delta; /* share of a stream's rows beyond which it becomes dense [SparCML section 5.1]: 0: under
                    paper, where COO takes more than all rows; otherwise never. A SUM of two streams is
                    dense where they have more rows together, whether or not these are the same: rows

@@ -53,8 +53,7 @@ bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_co
 }
 
 unsigned zps_compute_codecs(const struct zps_compute *compute, const struct zps_instr *instr) {
-  return instr->form == ZPS_FORM_BITS ? 1u << ZPS_CODEC_BITMAP
-                                      : zps_codec_priced(zps_codec_push_set(compute->policy), compute->price);
+  return instr->form == ZPS_FORM_BITS ? 1u << ZPS_CODEC_BITMAP : zps_codec_push_set(compute->policy);
 }
 
 void zps_compute_doubles(const struct zps_slice_view *view, double *doubles) {
@@ -130,7 +129,7 @@ void zps_compute_finish(struct zps_compute_work *work) {
     return;
   }
   uint64_t index_bytes;
-  const unsigned allowed = zps_codec_priced(zps_codec_push_set(work->compute->policy), work->compute->price);
+  const unsigned allowed = zps_codec_push_set(work->compute->policy);
   const enum zps_codec codec = zps_codec_choose(allowed, work->m, work->indices, work->z, &index_bytes);
   const uint64_t values_bytes = zps_compute_pad_values(work);
   zps_codec_index_encode(codec, work->m, work->indices, work->z, work->out + values_bytes);

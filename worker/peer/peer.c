@@ -84,7 +84,6 @@ static void setup(struct zps_round *base) {
                                                .op = tensor->op,
                                                .keeps_zero_rows = tensor->keeps_zero_rows,
                                                .policy = zps_peer_policy(tensor->peer->scheme, tensor->codec),
-                                               .price = tensor->codec_price,
                                                .delta = tensor->peer->plan.delta,
                                                .origin = {.seed = tensor->part.seed,
                                                           .tensor = tensor->id,

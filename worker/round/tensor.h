@@ -55,7 +55,6 @@ struct zps_round_tensor {
   enum zps_partitioner partitioner;
   struct zps_hier_options hashing; /* of hierarchical */
   enum zps_codec_policy codec;
-  unsigned codec_price; /* of Rice codes that this process makes (codec_choice.h) */
   enum zps_value_codec value_codec;
   struct zps_partition part;
   struct zps_murmur *murmur;        /* what `part` looks rows up in, where they are hashed */

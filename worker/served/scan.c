@@ -17,11 +17,10 @@ static void choose(void *ctx, unsigned i) {
   struct zps_served_round *round = zps_served_of(task->round);
   const uint32_t p = task->arg * zps_served_scan_parts(round) + i;
   struct zps_served_part *part = &round->parts[p];
-  const struct zps_round_tensor *tensor = round->base.tensor;
-  const unsigned codecs = zps_codec_priced(zps_round_tensor_push_set(tensor), tensor->codec_price);
   part->nnz = zps_encoder_nnz(round->encoder, p);
-  part->is_wide = zps_encoder_value_codec(round->encoder, p) != tensor->value_codec;
-  part->push_codec = zps_encoder_choose(round->encoder, p, codecs, &part->push_bytes);
+  part->is_wide = zps_encoder_value_codec(round->encoder, p) != round->base.tensor->value_codec;
+  part->push_codec =
+      zps_encoder_choose(round->encoder, p, zps_round_tensor_push_set(round->base.tensor), &part->push_bytes);
 }
 
 static struct zps_encode_input input_of(const struct zps_served_round *round) {

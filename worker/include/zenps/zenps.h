@@ -112,7 +112,7 @@ typedef enum zenps_op {
                                Of schemes over servers; others: ZENPS_ERR_UNSUPPORTED */
 } zenps_op_t;
 typedef enum zenps_codec {
-  ZENPS_CODEC_AUTO = 1,  /* row numbers travel in the smallest code; over cards of 50 Gbit/s, in the fastest */
+  ZENPS_CODEC_AUTO = 1,  /* row numbers travel in the smallest code; sums over cards of 50 Gbit/s in the fastest */
   ZENPS_CODEC_PAPER = 2, /* the Zen paper's choice: COO to the servers, a bitmap back */
   ZENPS_CODEC_COO = 3    /* COO in both directions: the Zen paper's baseline without the hash bitmap */
 } zenps_codec_t;
