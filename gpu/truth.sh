@@ -2,7 +2,7 @@
 # What a host with a GPU can show of zenps, in one command. Without options it ends within 10 minutes. Each step has a
 # time limit of its own; one that fails stops no other. The last line is
 #   N passed, N failed, N skipped
-# and the exit status is 0 where nothing failed, 1 where something did, 2 where nothing could be begun.
+# and the exit status is 0 where steps passed and none failed, 1 where one failed, 2 where none could be begun.
 #
 #   gpu/truth.sh [--parts LIST] [--emulated] [--build DIR] [--work DIR] [--library FILE] [--bench FILE] [--minutes N]
 #
@@ -24,7 +24,7 @@
 # nothing: what is missing is named, and what needs it is skipped.
 set -u
 top=$(cd "$(dirname "$0")/.." && pwd)
-work=$top/build/truth build='' library='' bench='' emulated=no minutes='' parts=''
+work=$top/build/truth build='' library='' bench='' emulated=no minutes='' parts=build,compare,rounds,times within=9
 all_parts=build,compare,rounds,times,hashing,sanitizers
 usage() {
   echo "gpu/truth.sh: $1; gpu/truth.sh [--parts LIST] [--emulated] [--build DIR] [--work DIR] [--library FILE] [--bench FILE] [--minutes N]" >&2
@@ -35,7 +35,7 @@ while [ $# -gt 0 ]; do
     --emulated) emulated=yes ;;
     --build | --work | --library | --bench | --minutes | --parts)
       [ $# -gt 1 ] || usage "$1 has no value"
-      case $1 in --parts) parts=$2 ;; --build) build=$2 ;; --work) work=$2 ;; --library) library=$2 ;; --bench) bench=$2 ;; --minutes) minutes=$2 ;; esac
+      case $1 in --parts) parts=$2 within=30 ;; --build) build=$2 ;; --work) work=$2 ;; --library) library=$2 ;; --bench) bench=$2 ;; --minutes) minutes=$2 ;; esac
       shift
       ;;
     *) usage "'$1' is no option" ;;
@@ -44,9 +44,11 @@ while [ $# -gt 0 ]; do
 done
 PATH=$PATH:/usr/local/cuda/bin
 jobs=$(nproc)
-[ -n "$minutes" ] || { [ -n "$parts" ] && minutes=30 || minutes=9; }
-case $parts in '') parts=build,compare,rounds,times ;; all) parts=$all_parts ;; esac
-for name in ${parts//,/ }; do
+minutes=${minutes:-$within}
+[ "$parts" != all ] || parts=$all_parts
+names=$parts,
+while [ -n "$names" ]; do # what is between commas, also where that is empty
+  name=${names%%,*} names=${names#*,}
   [[ ,$all_parts, == *,"$name",* ]] || usage "--parts: '$name' is no part; parts are $all_parts, or all"
 done
 has() { # PART
@@ -189,7 +191,11 @@ run_compare() {
   else
     skip "kernels: unit tests" "$not_built"
   fi
-  [ -z "$bench" ] || step "kernels: the benchmark's comparison" 120 "$bench" --no-times
+  if [ -n "$bench" ]; then
+    step "kernels: the benchmark's comparison" 120 "$bench" --no-times
+  else
+    skip "kernels: the benchmark's comparison" "there is no GPU, or no benchmark"
+  fi
 }
 
 run_rounds() {
@@ -278,4 +284,5 @@ done
 echo
 [ -z "$failures" ] || printf 'failed:%b\n' "$failures"
 echo "$passed passed, $failed failed, $skipped skipped"
+[ $((passed + failed)) -gt 0 ] || exit 2
 [ "$failed" -eq 0 ]

@@ -22,8 +22,18 @@ said "a wrong option is named" "'--emulate' is no option"
 "$top/gpu/truth.sh" --parts compare,figures >"$scratch/out" 2>&1
 is "a part that is none: exit status" $? 2
 said "a part that is none is named, and the parts" "'figures' is no part; parts are build,compare,rounds,times,hashing,sanitizers, or all"
+for list in '' , ' ' 'compare times' 'compare, times' compare, ,compare compare,,times; do
+  "$top/gpu/truth.sh" --emulated --parts "$list" --build "$scratch" --work "$scratch/empty" >"$scratch/out" 2>&1
+  is "--parts '$list': exit status" $? 2
+  said "--parts '$list' is told the parts" "--parts: '.*' is no part; parts are build,compare,rounds,times,hashing,sanitizers, or all"
+done
 "$top/gpu/truth.sh" --emulated --parts rounds --work "$scratch/empty" >"$scratch/out" 2>&1
+is "without programs nothing is begun: exit status" $? 2
 said "without programs a part is skipped" '^skipped: rounds: zenps is not built'
+"$top/gpu/truth.sh" --emulated --parts compare --work "$scratch/empty" >"$scratch/out" 2>&1
+is "without programs and a benchmark nothing is begun: exit status" $? 2
+said "a benchmark that is missing is skipped" "^skipped: kernels: the benchmark's comparison: there is no GPU, or no benchmark"
+said "and counted" '^0 passed, 0 failed, 2 skipped$'
 "$top/gpu/truth.sh" --minutes none >"$scratch/out" 2>&1
 is "a time that is none: exit status" $? 2
 said "a time that is none is named" "--minutes none; must be 1 to 99"
