@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_sync import RANK, ROUND_TIMEOUT, WORLD, assert_bits, job, near, same_everywhere
 from torch_sync import sync_of as sync_over
 from zenps.torch.autograd import GradientHook
+from zenps.torch.watch import Sent, contents
 
 assert ROUND_TIMEOUT  # runner.py reads it here
 DENSE = "zenps"  # what sums dense gradients; torch_dense runs the cases with another
@@ -437,12 +438,22 @@ def _halve_unseen(grad: torch.Tensor) -> None:
     _data(grad).mul_(0.5)
 
 
+def _negate_unseen(grad: torch.Tensor) -> None:
+    _data(grad).mul_(-1.0)
+
+
 def _clamp_unseen(grad: torch.Tensor) -> None:
     _data(grad).clamp_(-1e-3, 1e-3)
 
 
 def _replace_unseen(grad: torch.Tensor) -> None:
     grad.data = grad.data * 0.5
+
+
+def _replace_twice_unseen(grad: torch.Tensor) -> None:
+    """The second replacement may get the memory that the first one freed."""
+    _replace_unseen(grad)
+    _replace_unseen(grad)
 
 
 def case_gradients_that_share_a_buffer(_: zenps.Job) -> None:
@@ -465,7 +476,7 @@ def case_gradients_that_share_a_buffer(_: zenps.Job) -> None:
         for own, wanted in zip(ours.parameters(), theirs.parameters()):
             assert flat.data_ptr() <= own.grad.data_ptr() < flat.data_ptr() + 4 * flat.numel()
             assert_bits(own.grad, wanted.grad)
-    for change in (_change_one, _change_unseen):
+    for change in (_change_one, _change_unseen, _halve_unseen, _negate_unseen):
         for name, parameter in ours.named_parameters():
             flat.zero_()
             ours(rows).sum().backward()
@@ -507,13 +518,42 @@ def case_gradients_changed_through_data(_: zenps.Job) -> None:
                 wrong(list(parameters), _clamp_unseen, "gradient of 0.weight, 1.weight, 1.bias, 2.weight, 1 more")
             else:
                 wrong(list(parameters), _halve_unseen, "")
-            for name in parameters:
-                wrong([name], _replace_unseen, f"gradient of {name}")
+            for replace in (_replace_unseen, _replace_twice_unseen):
+                for name in parameters:
+                    wrong([name], replace, f"gradient of {name}")
             model.zero_grad()
             model(torch.arange(50) + RANK).sum().backward()
             sync.wait()
             same_everywhere(*(each.grad.to_dense() for each in parameters.values()))
         sync.close()
+
+
+def case_checksums_of_gradients(_: zenps.Job) -> None:
+    """They differ after each change of scale and of signs, of gradients of whole rows of the checksum and of others."""
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        for shape in ((1024, 1024), (512, 1024), (2048,), (256, 256), (62, 1024), (1000, 1000), (3,)):
+            half = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+            for grad in (half, torch.cat([half, -half]), torch.ones(shape, dtype=dtype)):
+                before = contents(grad)
+                assert torch.equal(contents(grad.clone()), before)
+                for factor in (0.5, 0.25, 0.3, 2.0**-7, 2.0**-16, -1.0):
+                    assert not torch.equal(contents(grad * factor), before), (dtype, shape, factor)
+                for at in (0, -1):
+                    changed = grad.clone()
+                    changed.view(-1)[at] *= -1.0
+                    assert not torch.equal(contents(changed), before), (dtype, shape, at)
+    strided = torch.zeros(1 << 17, dtype=torch.float64)[::2]
+    assert torch.equal(contents(strided), contents(strided.clone()))
+    assert not contents(torch.zeros(0)).any()
+
+
+def case_replaced_gradients_in_used_memory(_: zenps.Job) -> None:
+    """A second replacement does not get the memory that was sent."""
+    for _attempt in range(8):
+        grad = torch.randn(100_000)
+        sent = Sent(grad, False)
+        _replace_twice_unseen(grad)
+        assert sent.is_changed(grad)
 
 
 def case_hooks_that_change_gradients_through_data(_: zenps.Job) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import weakref
 import zlib
@@ -148,6 +149,7 @@ def _sample(parameter: torch.Tensor) -> Any:
 
 
 _COLUMNS = 1 << 10
+_GROUP = 31  # rows
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -161,11 +163,31 @@ def _versions(grad: torch.Tensor) -> Tuple[int, int]:
     return grad._version, _stored(grad)._version
 
 
+@functools.lru_cache(maxsize=256)
+def _weights(rows: int, device: torch.device) -> torch.Tensor:
+    """Random odd numbers below 2**32, one for each row, always the same ones. Of 1, 3, 5, 7 signs + - - + make a zero."""
+    generator = torch.Generator(device="cpu").manual_seed(1)
+    weights = torch.randint(1 << 31, (rows, 1), generator=generator, dtype=torch.int64, device="cpu")
+    return weights.mul_(2).add_(1).to(device)
+
+
 def contents(grad: torch.Tensor) -> torch.Tensor:
-    """A checksum of all values of a gradient, where the gradient is: sums of the values' bits in columns."""
+    """A checksum of all values of a gradient, where the gradient is: sums of the values' bits in columns. Rows are first
+    summed in groups, in the values' own width. A group has an odd number of rows: with an even one, sums of changed signs
+    and of halved values could wrap to those before. Then groups, and the rows left, are weighted and summed in 64 bits:
+    without weights a gradient [g, -g] would have the sum of its negative. An exchange of rows within a group goes unnoticed."""
     bits = _stored(grad).reshape(-1).view(_BITS[grad.element_size()])
-    whole = bits.numel() // _COLUMNS * _COLUMNS
-    return torch.cat([bits[:whole].view(-1, _COLUMNS).sum(0, dtype=bits.dtype), bits[whole:]])
+    rows = bits.numel() // _COLUMNS
+    groups = rows // _GROUP
+    grouped, whole = groups * _GROUP * _COLUMNS, rows * _COLUMNS
+    parts = [bits[grouped:whole].view(-1, _COLUMNS)]
+    if groups:
+        parts.append(bits[:grouped].view(_GROUP, groups, _COLUMNS).sum(0, dtype=bits.dtype))
+    sums = torch.cat(parts)
+    if sums.dtype == torch.int64:
+        sums = sums.view(torch.int32)  # signs of float64 have the highest bit, which has no place in a sum of 64 bits
+    weighted = sums.to(torch.int64).mul_(_weights(len(sums), sums.device)).sum(0)
+    return torch.cat([weighted, bits[whole:].to(torch.int64)])
 
 
 class Sent:
@@ -175,7 +197,8 @@ class Sent:
     def __init__(self, grad: torch.Tensor, is_noted: bool) -> None:
         is_shared = convert.shares_storage(grad)
         self._grad = grad
-        self._address = _stored(grad).data_ptr()  # `.grad.data = other` moves it, and no version
+        self._memory = _stored(grad)  # kept, so that no other tensor gets its address
+        self._address = self._memory.data_ptr()  # `.grad.data = other` moves it, and no version
         self._versions = None if is_shared else _versions(grad)
         self._contents = contents(grad) if is_shared or is_noted else None
 
