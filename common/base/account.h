@@ -9,7 +9,8 @@
 
 struct zps_account {
   uint64_t bytes;
-  bool is_closed; /* goes when its last bytes come back */
+  unsigned n_orphans; /* some of them come back when a peer has been read, and nobody waits for what is read */
+  bool is_closed;     /* goes when its last bytes come back */
 };
 
 /* NULL: no memory. */

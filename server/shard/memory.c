@@ -75,7 +75,8 @@ static bool is_far_ahead(const struct zps_shard_wait *wait) {
 /* Whether memory will come back without anyone pushing anything; with a job, of its rounds, as far as that is known.
  * Reads of rounds that are over count apart: one from a rank that is stopped may last. */
 static bool is_more_to_come(const struct zps_shard *shard, const struct zps_job *job) {
-  if (shard->n_reducing > 0 || shard->n_picking > 0 || shard->n_held > 0) return true;
+  if (shard->n_reducing > 0 || shard->n_picking > 0) return true;
+  if (job ? job->held || shard->aborted[0] || shard->aborted[1] : shard->n_held > 0) return true;
   for (const struct zps_shard_round *round = shard->oldest; round; round = round->younger)
     if (round->machine->state == ZPS_SHARD_PUBLISHED && !zps_shard_machine_only_keeps(round->machine) &&
         (!job || round->tensor->job == job))
@@ -132,7 +133,7 @@ static enum zps_memory_answer ask_quota(struct zps_shard *shard, struct zps_shar
   while (!zps_quota_fits(job, len_bytes, false)) {
     if (is_more_to_come(shard, job)) return ZPS_MEMORY_PASSED;
     if (zps_pulls_make_room(shard, job)) continue;
-    if (shard->n_orphans > 0) return ZPS_MEMORY_PASSED;
+    if (job->account->n_orphans > 0) return ZPS_MEMORY_PASSED;
     refuse_quota(wait->round, &wait->memory);
     return ZPS_MEMORY_REFUSED;
   }

@@ -151,7 +151,7 @@ void zps_quorum_landed(struct zps_contribution *contribution, bool is_held) {
   *zps_shard_round_slot(round, contribution->part, contribution->rank) = NULL;
   contribution->round = NULL;
   const uint32_t rank = contribution->rank;
-  contribution->shard->n_orphans -= contribution->is_orphan;
+  zps_contribution_read(contribution);
   if (!is_held) zps_contribution_put(contribution);
   zps_quorum_gave_up(round, rank);
   zps_quorum_tell(round);

@@ -201,8 +201,16 @@ struct zps_shard_round *zps_shard_round_find(const struct zps_tensor *tensor, ui
 }
 
 void zps_contribution_orphan(struct zps_contribution *contribution) {
-  contribution->shard->n_orphans += !contribution->is_orphan;
+  if (contribution->is_orphan) return;
   contribution->is_orphan = true;
+  contribution->shard->n_orphans++;
+  contribution->account->n_orphans++;
+}
+
+void zps_contribution_read(struct zps_contribution *contribution) {
+  contribution->shard->n_orphans -= contribution->is_orphan;
+  contribution->account->n_orphans -= contribution->is_orphan;
+  contribution->is_orphan = false;
 }
 
 static void drop_contribution(struct zps_shard *shard, struct zps_contribution *contribution) {
@@ -310,8 +318,9 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
                          (unsigned long long)contribution->len_bytes, round->tensor->partitions[contribution->part],
                          zps_checks_why(&contribution->read, code));
   }
-  contribution->shard->n_orphans--; /* of a lost peer: in quarantine, which may last */
-  if (code != ZPS_ERR_PEER_LOST) zps_contribution_put(contribution);
+  zps_contribution_read(contribution);
+  if (code != ZPS_ERR_PEER_LOST)
+    zps_contribution_put(contribution); /* a lost peer's is in quarantine, which may last */
 }
 
 static void read_release(struct zps_bulk_read *read) {

@@ -32,7 +32,7 @@ struct zps_contribution {
   bool is_here, is_wide;
   bool is_orphan;              /* no round wants it any more, and it is being read */
   uint8_t size;                /* of `store`: one of a few */
-  struct zps_account *account; /* of the job, for `store` */
+  struct zps_account *account; /* of the job, for `store` and `buf` */
   struct zps_shard_wait wait;
   struct zps_buf buf;
   struct zps_checked_read read;
@@ -89,6 +89,8 @@ static inline struct zps_contribution **zps_shard_round_slot(const struct zps_sh
 
 /* Counts a contribution that is being read, and that no sum needs. */
 void zps_contribution_orphan(struct zps_contribution *contribution);
+/* Its read has ended. */
+void zps_contribution_read(struct zps_contribution *contribution);
 zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns,
                                struct zps_shard_round **round_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* Those of a tensor that are over. */

@@ -319,6 +319,28 @@ static void test_no_room_beside_a_stopped_rank(void **state) {
   scene_close(&scene);
 }
 
+/* A stopped rank of one job is no reason for another job to wait: nothing of that one's own is about to come back. */
+static void test_a_quota_beside_a_stopped_rank_of_another_job(void **state) {
+  (void)state;
+  enum { OTHER = 2 };
+  struct scene scene;
+  struct cluster other;
+  scene_open(&scene, stalls, 64 * MIB, RANKS * ZPS_LINK_BYTES + 7 * MIB);
+  stall_while_it_is_read(&scene, 0.3);
+  rig_cancel(scene.cluster.ranks[LATE], scene.tensor->spec.tensor, 1, "and stops");
+  settle(&scene, LATE);
+  assert_int_equal(look_at(&scene, 1, false).n_orphans, 1);
+  cluster_open(&other, scene.shard, "loop", NULL, OTHER, RANKS);
+  other.quorum = RANKS; /* all is read before anything is summed */
+  const struct cluster_tensor *const tensor = cluster_tensor(&other, 100000, 16, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.3);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&other, tensor, 1, rank, PATIENCE_NEVER_MS);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_abort(&other, tensor, 1, rank, ZPS_ERR_QUOTA, "no room for ");
+  assert_int_equal(look_at(&scene, 1, false).n_orphans, 1);
+  cluster_close(&other);
+  unstall(&scene);
+  scene_close(&scene);
+}
+
 /* A read from a late rank is under way, and what it holds is missed by the sum. That waits for the end of the read. */
 static void make_room_by_a_read(uint64_t memory_limit_bytes, uint64_t quota_bytes) {
   struct scene scene;
@@ -463,6 +485,7 @@ int main(void) {
       cmocka_unit_test(test_short_memory_while_a_late_rank_is_read),
       cmocka_unit_test(test_a_late_push_that_is_wrong),
       cmocka_unit_test(test_a_late_push_beyond_the_quota),
+      cmocka_unit_test(test_a_quota_beside_a_stopped_rank_of_another_job),
       cmocka_unit_test(test_room_beside_a_stopped_rank),
       cmocka_unit_test(test_no_room_beside_a_stopped_rank),
       cmocka_unit_test(test_sums_wait_for_the_read_of_a_late_rank),
