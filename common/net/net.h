@@ -225,7 +225,7 @@ void zps_net_wait(struct zps_net *net, uint64_t timeout_ns);
 /* Whether peers may be reading this process's memory. A fabric without a descriptor may need this process for that: it
  * then naps briefly. */
 void zps_net_attend(struct zps_net *net, bool is_read);
-/* From any thread: makes the current or next zps_net_wait() return. */
+/* From any thread: makes the current or next zps_net_wait() return, whatever zps_net_progress() does before it. */
 void zps_net_wake(struct zps_net *net);
 
 /* Bytes handed to and taken from the fabric since open, frames and reads (a read counts where it lands). */

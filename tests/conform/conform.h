@@ -149,6 +149,7 @@ bool conform_check(const void *data, uint64_t seed, size_t offset, size_t len);
   X(wake_thread, NOTHING)              \
   X(wake_early, NOTHING)               \
   X(wait_timeout, NOTHING)             \
+  X(wait_spins, NOTHING)               \
   X(idle_cpu, NOTHING)                 \
   X(process_echo, PROCESSES)           \
   X(process_killed_reading, PROCESSES) \

@@ -54,6 +54,7 @@ void conform_wake_early(void **state) {
   for (int i = 0; i < 50; i++) {
     zps_net_wake(node.net);
     zps_net_wake(node.net);
+    for (int turn = 0; turn < i % 3; turn++) zps_net_progress(node.net); /* takes no wake away */
     const uint64_t start = zps_clock_ns();
     zps_net_wait(node.net, CONFORM_NEVER_NS);
     assert_true(zps_clock_ns() - start < CONFORM_SOON_NS);
@@ -75,6 +76,23 @@ void conform_wait_timeout(void **state) {
     assert_int_equal(zps_net_progress(node.net), 0);
   }
   assert_true(zps_clock_ns() - start < CONFORM_SOON_NS);
+  conform_node_close(&node);
+}
+
+/* A thread that spins first sleeps no longer for that. */
+void conform_wait_spins(void **state) {
+  (void)state;
+  struct zps_net_config config = conform_config();
+  struct conform_node node;
+  config.spin_us = 2000;
+  conform_node_open(&node, &config);
+  while (zps_net_progress(node.net) > 0) continue;
+  for (uint64_t timeout_us = 1; timeout_us <= 4000; timeout_us = timeout_us * 3 / 2 + 1) {
+    const uint64_t start = zps_clock_ns();
+    zps_net_wait(node.net, timeout_us * 1000);
+    assert_true(zps_clock_ns() - start < CONFORM_SOON_NS);
+    zps_net_progress(node.net);
+  }
   conform_node_close(&node);
 }
 

@@ -164,6 +164,7 @@ void zps_ofi_wait(struct zps_net *base, uint64_t timeout_ns) {
       if (stash_fill(net) || wake_consume(net)) return;
       now = zps_clock_ns();
     }
+    if (now >= deadline) return;
     timeout_ns = deadline - now;
   }
   if (net->cq_fd >= 0) {

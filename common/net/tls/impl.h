@@ -192,6 +192,7 @@ struct tlsnet {
   int epoll_fd, wake_fd, listen_fd;
   struct zps_forked listen_forked;
   _Atomic bool woken;
+  bool was_woken; /* by a wake that a turn came across: the next wait ends at once */
   bool shut, closing;
   bool pushed_back; /* the owner should try to send again */
   uint32_t next_slot;

@@ -53,12 +53,14 @@ static void look(struct tlsnet *net) {
   struct epoll_event events[EVENTS];
   const int n = epoll_wait(net->epoll_fd, events, EVENTS, 0);
   for (int i = 0; i < n; i++) {
-    if (events[i].data.ptr == &net->wake_fd)
+    if (events[i].data.ptr == &net->wake_fd) {
       wake_clear(net);
-    else if (events[i].data.ptr == &net->listen_fd)
+      net->was_woken = true;
+    } else if (events[i].data.ptr == &net->listen_fd) {
       zps_tlsnet_accept(net);
-    else
+    } else {
       conn_event(events[i].data.ptr, events[i].events);
+    }
   }
 }
 
@@ -119,6 +121,10 @@ void zps_tlsnet_wait(struct zps_net *base, uint64_t timeout_ns) {
   struct tlsnet *const net = tlsnet_of(base);
   transmit(net);
   if (has_work(net) || timeout_ns == 0) return;
+  if (net->was_woken) {
+    net->was_woken = false;
+    return;
+  }
   const uint64_t start_ns = zps_clock_ns();
   if (net->pushed_back && timeout_ns > AGAIN_NS) timeout_ns = AGAIN_NS;
   if (net->next_deadline_ns != ZPS_NEVER) {
