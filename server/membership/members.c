@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/bisect.h"
 #include "common/base/text.h"
 #include "server/membership/weights.h"
 
@@ -197,13 +198,7 @@ uint64_t zps_member_job_age_ns(const struct zps_member_job *job, uint64_t now_ns
 
 struct zps_member_tensor *zps_members_tensor_find(const struct zps_member_job *job, uint32_t number) {
   uint32_t low = 0, high = job->n_tensors;
-  while (low < high) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (job->tensors[middle]->spec.tensor < number)
-      low = middle + 1;
-    else
-      high = middle;
-  }
+  zps_bisect(low, high, middle, job->tensors[middle]->spec.tensor < number);
   return low < job->n_tensors && job->tensors[low]->spec.tensor == number ? job->tensors[low] : NULL;
 }
 
