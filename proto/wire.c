@@ -59,38 +59,13 @@ static bool is_error(zps_err_t code) {
 }
 
 const char *zps_frame_type_name(uint8_t type) {
-  switch (type) {
-    case ZPS_FRAME_PUSH:
-      return "PUSH";
-    case ZPS_FRAME_RESULT:
-      return "RESULT";
-    case ZPS_FRAME_DONE:
-      return "DONE";
-    case ZPS_FRAME_ABORT:
-      return "ABORT";
-    case ZPS_FRAME_CREDIT:
-      return "CREDIT";
-    case ZPS_FRAME_PEER:
-      return "PEER";
-    case ZPS_FRAME_GIVE:
-      return "GIVE";
-    case ZPS_FRAME_PULL:
-      return "PULL";
-    case ZPS_FRAME_TAKEN:
-      return "TAKEN";
-    case ZPS_FRAME_SEEK:
-      return "SEEK";
-    case ZPS_FRAME_FOUND:
-      return "FOUND";
-    case ZPS_FRAME_MISSED:
-      return "MISSED";
-    case ZPS_FRAME_RESUME:
-      return "RESUME";
-    case ZPS_FRAME_CLOSED:
-      return "CLOSED";
-    default:
-      return "?";
-  }
+  static const char *const names[UINT8_MAX + 1] = {
+      [ZPS_FRAME_PUSH] = "PUSH",     [ZPS_FRAME_RESULT] = "RESULT", [ZPS_FRAME_DONE] = "DONE",
+      [ZPS_FRAME_ABORT] = "ABORT",   [ZPS_FRAME_CREDIT] = "CREDIT", [ZPS_FRAME_PEER] = "PEER",
+      [ZPS_FRAME_GIVE] = "GIVE",     [ZPS_FRAME_PULL] = "PULL",     [ZPS_FRAME_TAKEN] = "TAKEN",
+      [ZPS_FRAME_SEEK] = "SEEK",     [ZPS_FRAME_FOUND] = "FOUND",   [ZPS_FRAME_MISSED] = "MISSED",
+      [ZPS_FRAME_RESUME] = "RESUME", [ZPS_FRAME_CLOSED] = "CLOSED"};
+  return names[type] ? names[type] : "?";
 }
 
 void zps_wire_stamp(void *buf, uint32_t seq, uint16_t credits) {
