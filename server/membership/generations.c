@@ -193,7 +193,7 @@ static void notify(struct zps_members *members, const struct zps_member_job *job
     struct zps_member_rank *const rank = job->ranks[r];
     if (rank->state != ZPS_RANK_IN || !rank->client || rank->has_change) continue;
     rank->has_change = true;
-    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_CHANGED, .client = rank->client, .job = job});
+    zps_members_act(members, .type = ZPS_ACT_JOB_CHANGED, .client = rank->client, .job = job);
   }
 }
 
@@ -214,8 +214,7 @@ static bool settle(struct zps_members *members, struct zps_member_elastic *elast
   if (zps_members_is_due(zps_seating_changes_ns(&facts), now_ns, deadline_ns)) elastic->is_changed = true;
   if (facts.is_running && elastic->is_changed) notify(members, elastic->job);
   if (is_needed(elastic)) return begins;
-  if (elastic->is_noted)
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SEATS, .elastic = elastic});
+  if (elastic->is_noted) zps_members_note(members, .type = ZPS_NOTE_SEATS, .elastic = elastic);
   zps_members_elastic_destroy(members, elastic);
   return begins;
 }

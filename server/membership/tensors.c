@@ -33,13 +33,8 @@ void zps_members_tensor_answer(struct zps_members *members, const struct zps_mem
       continue;
     }
     *link = request->next;
-    zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_TENSOR_FAILED : done,
-                                                  .client = request->client,
-                                                  .token = request->token,
-                                                  .job = job,
-                                                  .tensor = tensor,
-                                                  .code = code,
-                                                  .text = text});
+    zps_members_act(members, .type = code ? ZPS_ACT_TENSOR_FAILED : done, .client = request->client,
+                    .token = request->token, .job = job, .tensor = tensor, .code = code, .text = text);
     free(request);
   }
 }
@@ -222,7 +217,7 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
   /* Free places get owners, too: the rule moves their partitions on. */
   set_owners(job, &(*tensor_p)->spec, layout, owners);
   job->tensors[job->n_tensors++] = *tensor_p;
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR, .job = job, .tensor = *tensor_p});
+  zps_members_note(members, .type = ZPS_NOTE_TENSOR, .job = job, .tensor = *tensor_p);
   return ZPS_OK;
 }
 
@@ -309,7 +304,7 @@ void zps_members_tensors_open(struct zps_members *members, struct zps_member_job
     if (tensor->n_pending > 0) continue;
     tensor->state = ZPS_TENSOR_OPEN;
     tensor->opened_ns = members->now_ns;
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor});
+    zps_members_note(members, .type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor);
   }
 }
 
@@ -335,7 +330,7 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
              job->name, server->server->name, server->server->host, text);
     zps_log_about(.job = job->name, .server = server->server->name, .tensor = tensor->spec.name);
     zps_log_failure(ZPS_LOG_WARN, &tensor->error);
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor});
+    zps_members_note(members, .type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor);
     zps_members_tensor_answer(members, job, tensor, ZPS_ACT_TENSOR_DONE, NULL, tensor->error.code, tensor->error.text);
     return;
   }
@@ -344,14 +339,11 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
 
 void zps_members_tensors_resume(struct zps_members *members, const struct zps_member_job *job, uint32_t position) {
   struct zps_member_client *const client = zps_view_server(&job->view, position)->client;
-  zps_members_act(
-      members, &(struct zps_action){.type = ZPS_ACT_TENSORS_KEEP, .client = client, .job = job, .position = position});
+  zps_members_act(members, .type = ZPS_ACT_TENSORS_KEEP, .client = client, .job = job, .position = position);
   for (uint32_t i = 0; i < job->n_tensors; i++) {
     const struct zps_member_tensor *tensor = job->tensors[i];
     if (tensor->state != ZPS_TENSOR_OPENING || tensor->opened[position]) continue;
-    zps_members_act(
-        members,
-        &(struct zps_action){
-            .type = ZPS_ACT_TENSOR_OPEN, .client = client, .job = job, .tensor = tensor, .position = position});
+    zps_members_act(members, .type = ZPS_ACT_TENSOR_OPEN, .client = client, .job = job, .tensor = tensor,
+                    .position = position);
   }
 }
