@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/bisect.h"
+#include "common/base/enlarge.h"
 #include "common/base/text.h"
 #include "server/membership/weights.h"
 
@@ -81,13 +82,8 @@ uint32_t zps_members_epoch(const struct zps_members *members) {
 }
 
 zps_err_t zps_members_server_add(struct zps_members *members, uint32_t index, struct zps_member_server **server_p) {
-  if (members->n_servers == members->cap_servers) {
-    const unsigned cap = members->cap_servers ? 2 * members->cap_servers : 8;
-    struct zps_member_server **grown = realloc(members->servers, cap * sizeof *grown);
-    if (!grown) return ZPS_ERR_NOMEM;
-    members->servers = grown;
-    members->cap_servers = cap;
-  }
+  if (!zps_enlarge_for_one(&members->servers, &members->cap_servers, members->n_servers, 8, sizeof *members->servers))
+    return ZPS_ERR_NOMEM;
   struct zps_member_server *server = calloc(1, sizeof *server);
   if (!server) return ZPS_ERR_NOMEM;
   server->index = index;

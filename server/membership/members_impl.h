@@ -25,7 +25,8 @@ struct zps_members {
   struct zps_members_config config;
   char *weights;                      /* NULL: none is said */
   struct zps_member_server **servers; /* by ascending index */
-  unsigned n_servers, cap_servers;
+  unsigned n_servers;
+  uint64_t cap_servers;
   struct zps_member_job *jobs; /* oldest first */
   unsigned n_jobs;
   struct zps_member_elastic *elastics; /* jobs whose ranks change */

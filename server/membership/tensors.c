@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/enlarge.h"
 #include "server/membership/layout.h"
 #include "server/membership/members_impl.h"
 
@@ -158,13 +159,8 @@ static void set_owners(const struct zps_member_job *job, const struct zps_tensor
 /* Without number and owners, for which there is room. */
 static zps_err_t tensor_make(struct zps_member_job *job, const struct zps_tensor_spec *spec, uint32_t rank,
                              struct zps_member_tensor **tensor_p, uint32_t **owners_p, struct zps_error *error) {
-  if (job->n_tensors == job->cap_tensors) {
-    const uint32_t cap = job->cap_tensors ? 2 * job->cap_tensors : 8;
-    struct zps_member_tensor **grown = realloc(job->tensors, cap * sizeof *grown);
-    if (!grown) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor '%s'", spec->name);
-    job->tensors = grown;
-    job->cap_tensors = cap;
-  }
+  if (!zps_enlarge_for_one(&job->tensors, &job->cap_tensors, job->n_tensors, 8, sizeof *job->tensors))
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor '%s'", spec->name);
   struct zps_member_plan *plan;
   const zps_err_t err = zps_members_plan_create(job, spec, &plan, error);
   if (err) return err;
