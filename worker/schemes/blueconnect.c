@@ -149,17 +149,11 @@ static void build_blueconnect(const struct zps_peer_plan *plan, struct zps_progr
 
 static void build_ring(const struct zps_peer_plan *plan, struct zps_program *program) {
   struct zps_peer_plan one = *plan;
-  struct grid grid;
   one.n_levels = 1;
   one.levels[0] = plan->n;
   one.algorithms[0] = ZPS_LEVEL_RING;
   one.hosts = one.racks = NULL;
-  if (make_grid(&one, &grid)) {
-    build_grid(&one, &grid, program);
-  } else {
-    program->code = ZPS_ERR_NOMEM;
-  }
-  free(grid.places);
+  build_blueconnect(&one, program);
 }
 
 const struct zps_peer_scheme zps_peer_blueconnect = {
