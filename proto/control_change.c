@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/enlarge.h"
+
 /* ------------------------------------------------------------ job.view */
 
 static const struct zps_field job_view[] = {
@@ -33,17 +35,6 @@ const struct zps_fields zps_control_suspect = {
 
 /* ------------------------------------------------------------ sets of steps */
 
-/* Room for one more in an array of `n` elements of `size` bytes, doubled when it is full. */
-static bool grow(void **array_p, uint32_t n, uint32_t *cap_p, size_t size) {
-  if (n < *cap_p) return true;
-  const uint32_t cap = *cap_p ? 2 * *cap_p : 4;
-  void *const array = realloc(*array_p, cap * size);
-  if (!array) return false;
-  *array_p = array;
-  *cap_p = cap;
-  return true;
-}
-
 static zps_err_t find_tensor(struct zps_job_steps *set, uint32_t tensor, struct zps_tensor_steps **of_p) {
   uint32_t at = set->n_tensors;
   while (at > 0 && set->tensors[at - 1].tensor > tensor) at--;
@@ -52,9 +43,8 @@ static zps_err_t find_tensor(struct zps_job_steps *set, uint32_t tensor, struct 
     return ZPS_OK;
   }
   if (set->n_tensors >= ZPS_MAP_TENSORS_MAX) return ZPS_ERR_INVALID;
-  void *tensors = set->tensors;
-  if (!grow(&tensors, set->n_tensors, &set->cap_tensors, sizeof set->tensors[0])) return ZPS_ERR_NOMEM;
-  set->tensors = tensors;
+  if (!zps_enlarge_for_one(&set->tensors, &set->cap_tensors, set->n_tensors, 4, sizeof set->tensors[0]))
+    return ZPS_ERR_NOMEM;
   memmove(&set->tensors[at + 1], &set->tensors[at], (set->n_tensors - at) * sizeof set->tensors[0]);
   set->tensors[at] = (struct zps_tensor_steps){.tensor = tensor};
   set->n_tensors++;
@@ -78,9 +68,7 @@ zps_err_t zps_job_steps_add(struct zps_job_steps *set, uint32_t tensor, uint64_t
   while (at > 0 && of->steps[at - 1] > step) at--;
   if (at > 0 && of->steps[at - 1] == step) return ZPS_OK;
   if (of->n_steps >= ZPS_MAP_STEPS_MAX) return ZPS_ERR_INVALID;
-  void *steps = of->steps;
-  if (!grow(&steps, of->n_steps, &of->cap_steps, sizeof of->steps[0])) return ZPS_ERR_NOMEM;
-  of->steps = steps;
+  if (!zps_enlarge_for_one(&of->steps, &of->cap_steps, of->n_steps, 4, sizeof of->steps[0])) return ZPS_ERR_NOMEM;
   memmove(&of->steps[at + 1], &of->steps[at], (of->n_steps - at) * sizeof of->steps[0]);
   of->steps[at] = step;
   of->n_steps++;
@@ -114,9 +102,8 @@ zps_err_t zps_job_steps_decide(struct zps_job_steps *set, uint32_t tensor, uint6
   struct zps_tensor_steps *of;
   err = find_tensor(set, tensor, &of);
   if (err) return err;
-  void *decided = of->decided;
-  if (!grow(&decided, of->n_decided, &of->cap_decided, sizeof of->decided[0])) return ZPS_ERR_NOMEM;
-  of->decided = decided;
+  if (!zps_enlarge_for_one(&of->decided, &of->cap_decided, of->n_decided, 4, sizeof of->decided[0]))
+    return ZPS_ERR_NOMEM;
   uint32_t at = of->n_decided++;
   for (; at > 0 && of->decided[at - 1].step > step; at--) of->decided[at] = of->decided[at - 1];
   of->decided[at] = (struct zps_step_late){.step = step};
@@ -127,9 +114,8 @@ zps_err_t zps_job_steps_decide_late(struct zps_job_steps *set, uint32_t tensor, 
   struct zps_step_late *const decided = (struct zps_step_late *)zps_job_steps_decided(set, tensor, step);
   if (!decided || (decided->n_late > 0 && decided->late[decided->n_late - 1] >= rank)) return ZPS_ERR_INVALID;
   if (set->n_all >= ZPS_MAP_ALL_STEPS_MAX) return ZPS_ERR_INVALID;
-  void *late = decided->late;
-  if (!grow(&late, decided->n_late, &decided->cap_late, sizeof decided->late[0])) return ZPS_ERR_NOMEM;
-  decided->late = late;
+  if (!zps_enlarge_for_one(&decided->late, &decided->cap_late, decided->n_late, 4, sizeof decided->late[0]))
+    return ZPS_ERR_NOMEM;
   decided->late[decided->n_late++] = rank;
   set->n_all++;
   return ZPS_OK;

@@ -47,14 +47,17 @@ static inline void zps_job_view_fini(struct zps_job_view *message) {
 /* A step of a tensor with a quorum, whose late ranks are decided. */
 struct zps_step_late {
   uint64_t step;
-  uint32_t n_late, cap_late;
+  uint32_t n_late;
+  uint64_t cap_late;
   uint32_t *late; /* ranks, ascending */
 };
 struct zps_tensor_steps {
   uint32_t tensor;
-  uint32_t n_steps, cap_steps;
+  uint32_t n_steps;
+  uint64_t cap_steps;
   uint64_t *steps; /* ascending */
-  uint32_t n_decided, cap_decided;
+  uint32_t n_decided;
+  uint64_t cap_decided;
   struct zps_step_late *decided; /* ascending; each is one of `steps` */
 };
 struct zps_job_steps {
@@ -62,7 +65,8 @@ struct zps_job_steps {
   uint32_t epoch;
   bool is_too_many; /* job.mapped: the rank has more of them than a message may name, so the job cannot go on. */
   uint32_t n_all;   /* Steps of all tensors that zps_job_steps_add() has added, and their late ranks. */
-  uint32_t n_tensors, cap_tensors;
+  uint32_t n_tensors;
+  uint64_t cap_tensors;
   struct zps_tensor_steps *tensors; /* by ascending number */
 };
 /* No more than once, in order. ZPS_ERR_NOMEM. ZPS_ERR_INVALID: too many tensors, steps of one, or steps of all. */

@@ -59,38 +59,13 @@ static bool is_error(zps_err_t code) {
 }
 
 const char *zps_frame_type_name(uint8_t type) {
-  switch (type) {
-    case ZPS_FRAME_PUSH:
-      return "PUSH";
-    case ZPS_FRAME_RESULT:
-      return "RESULT";
-    case ZPS_FRAME_DONE:
-      return "DONE";
-    case ZPS_FRAME_ABORT:
-      return "ABORT";
-    case ZPS_FRAME_CREDIT:
-      return "CREDIT";
-    case ZPS_FRAME_PEER:
-      return "PEER";
-    case ZPS_FRAME_GIVE:
-      return "GIVE";
-    case ZPS_FRAME_PULL:
-      return "PULL";
-    case ZPS_FRAME_TAKEN:
-      return "TAKEN";
-    case ZPS_FRAME_SEEK:
-      return "SEEK";
-    case ZPS_FRAME_FOUND:
-      return "FOUND";
-    case ZPS_FRAME_MISSED:
-      return "MISSED";
-    case ZPS_FRAME_RESUME:
-      return "RESUME";
-    case ZPS_FRAME_CLOSED:
-      return "CLOSED";
-    default:
-      return "?";
-  }
+  static const char *const names[UINT8_MAX + 1] = {
+      [ZPS_FRAME_PUSH] = "PUSH",     [ZPS_FRAME_RESULT] = "RESULT", [ZPS_FRAME_DONE] = "DONE",
+      [ZPS_FRAME_ABORT] = "ABORT",   [ZPS_FRAME_CREDIT] = "CREDIT", [ZPS_FRAME_PEER] = "PEER",
+      [ZPS_FRAME_GIVE] = "GIVE",     [ZPS_FRAME_PULL] = "PULL",     [ZPS_FRAME_TAKEN] = "TAKEN",
+      [ZPS_FRAME_SEEK] = "SEEK",     [ZPS_FRAME_FOUND] = "FOUND",   [ZPS_FRAME_MISSED] = "MISSED",
+      [ZPS_FRAME_RESUME] = "RESUME", [ZPS_FRAME_CLOSED] = "CLOSED"};
+  return names[type] ? names[type] : "?";
 }
 
 void zps_wire_stamp(void *buf, uint32_t seq, uint16_t credits) {
@@ -124,17 +99,17 @@ static uint8_t *put_header(const struct zps_frame_header *header, uint8_t *out) 
   return out + ZPS_WIRE_LONG_BYTES;
 }
 
+/* The frame's body is `u.round` (wire_round.c). */
+static bool has_round(const struct zps_frame *frame) {
+  const uint32_t types = 1u << ZPS_FRAME_PUSH | 1u << ZPS_FRAME_RESULT | 1u << ZPS_FRAME_PEER | 1u << ZPS_FRAME_GIVE |
+                         1u << ZPS_FRAME_PULL | 1u << ZPS_FRAME_SEEK | 1u << ZPS_FRAME_FOUND;
+  return frame->header.type < 32 && types >> frame->header.type & 1;
+}
+
 /* SIZE_MAX: it may not be encoded. */
 static size_t body_bytes(const struct zps_frame *frame) {
+  if (has_round(frame)) return zps_wire_round_bytes(&frame->u.round, frame->header.type);
   switch (frame->header.type) {
-    case ZPS_FRAME_PUSH:
-    case ZPS_FRAME_RESULT:
-    case ZPS_FRAME_PEER:
-    case ZPS_FRAME_GIVE:
-    case ZPS_FRAME_PULL:
-    case ZPS_FRAME_SEEK:
-    case ZPS_FRAME_FOUND:
-      return zps_wire_round_bytes(&frame->u.round, frame->header.type);
     case ZPS_FRAME_DONE:
     case ZPS_FRAME_TAKEN:
       return zps_varint_bytes(frame->u.done.tensor) + zps_varint_bytes(frame->u.done.step);
@@ -183,16 +158,8 @@ static void put_abort(const struct zps_frame_abort *abort, uint8_t *at) {
 }
 
 static void put_body(const struct zps_frame *frame, uint8_t *at) {
+  if (has_round(frame)) zps_wire_round_put(&frame->u.round, frame->header.type, at);
   switch (frame->header.type) {
-    case ZPS_FRAME_PUSH:
-    case ZPS_FRAME_RESULT:
-    case ZPS_FRAME_PEER:
-    case ZPS_FRAME_GIVE:
-    case ZPS_FRAME_PULL:
-    case ZPS_FRAME_SEEK:
-    case ZPS_FRAME_FOUND:
-      zps_wire_round_put(&frame->u.round, frame->header.type, at);
-      break;
     case ZPS_FRAME_DONE:
     case ZPS_FRAME_TAKEN:
       zps_varint_put(zps_varint_put(at, frame->u.done.tensor), frame->u.done.step);
@@ -401,15 +368,8 @@ static zps_err_t get_long_header(struct zps_wire_reader *reader, struct zps_fram
 }
 
 static zps_err_t get_body(struct zps_wire_reader *reader, struct zps_frame *frame, struct zps_error *error) {
+  if (has_round(frame)) return zps_wire_round_get(reader, frame->header.type, &frame->u.round, error);
   switch (frame->header.type) {
-    case ZPS_FRAME_PUSH:
-    case ZPS_FRAME_RESULT:
-    case ZPS_FRAME_PEER:
-    case ZPS_FRAME_GIVE:
-    case ZPS_FRAME_PULL:
-    case ZPS_FRAME_SEEK:
-    case ZPS_FRAME_FOUND:
-      return zps_wire_round_get(reader, frame->header.type, &frame->u.round, error);
     case ZPS_FRAME_DONE:
     case ZPS_FRAME_TAKEN:
       return get_done(reader, &frame->u.done, error);

@@ -15,16 +15,19 @@
     for (; i < n; i++) sums[i] = (TYPE)(sums[i] + values[i]);                                          \
   }
 #define DEFINE_ADD_ROWS(NAME, TYPE)                                                                            \
-  static void NAME##_add_rows(TYPE *sums, const uint32_t *slots, uint32_t base, const zps_lent_index *indices, \
-                              uint32_t n_rows, uint32_t width, const NAME##_any *values) {                     \
+  static void NAME##_add_rows(void *sums, const uint32_t *slots, uint32_t base, const zps_lent_index *indices, \
+                              uint32_t n_rows, uint32_t width, const void *values) {                           \
     for (uint32_t i = 0; i < n_rows; i++)                                                                      \
-      NAME##_add(sums + (uint64_t)slots[indices[i] - base] * width, values + (uint64_t)i * width, width);      \
+      NAME##_add((TYPE *)sums + (uint64_t)slots[indices[i] - base] * width,                                    \
+                 (const NAME##_any *)values + (uint64_t)i * width, width);                                     \
   }
-#define DEFINE_EXTREME(NAME, TYPE)                                                           \
-  static void NAME##_fill(TYPE *sums, uint64_t n, TYPE value) {                              \
-    for (uint64_t i = 0; i < n; i++) sums[i] = value;                                        \
+#define DEFINE_EXTREME(NAME, TYPE, LEAST, MOST)                                              \
+  static void NAME##_fill(bool max, void *sums, uint64_t n) {                                \
+    for (uint64_t i = 0; i < n; i++) ((TYPE *)sums)[i] = max ? (LEAST) : (MOST);             \
   }                                                                                          \
-  static void NAME##_extreme(bool max, TYPE *sums, const NAME##_any *values, uint64_t n) {   \
+  static void NAME##_extreme(bool max, void *to, const void *from, uint64_t n) {             \
+    TYPE *const sums = to;                                                                   \
+    const NAME##_any *const values = from;                                                   \
     for (uint64_t i = 0; i < n; i++) {                                                       \
       const TYPE value = (TYPE)(values[i] + (TYPE)0); /* +0.0 for -0.0 */                    \
       const bool further = max ? value > sums[i] : value < sums[i], number = value >= value; \
@@ -42,9 +45,9 @@ DEFINE_ADD(f64, double)
 DEFINE_ADD(u8, uint8_t)
 DEFINE_ADD_ROWS(f64, double)
 DEFINE_ADD_ROWS(u8, uint8_t)
-DEFINE_EXTREME(f32, float)
-DEFINE_EXTREME(f64, double)
-DEFINE_EXTREME(u8, uint8_t)
+DEFINE_EXTREME(f32, float, -INFINITY, INFINITY)
+DEFINE_EXTREME(f64, double, -(double)INFINITY, (double)INFINITY)
+DEFINE_EXTREME(u8, uint8_t, 0, UINT8_MAX)
 DEFINE_DIVIDE(f32, float)
 DEFINE_DIVIDE(f64, double)
 
@@ -77,58 +80,32 @@ void zps_accumulate(enum zps_dtype dtype, void *sums, const void *values, uint64
   }
 }
 
+static void f32_add_rows(void *sums, const uint32_t *slots, uint32_t base, const zps_lent_index *indices,
+                         uint32_t n_rows, uint32_t width, const void *values) {
+  zps_simd()->add_rows(sums, slots, base, indices, n_rows, width, values);
+}
+
+/* The other operations by dtype of the sums, of which none is a half. */
+static const struct {
+  void (*add_rows)(void *sums, const uint32_t *slots, uint32_t base, const zps_lent_index *indices, uint32_t n_rows,
+                   uint32_t width, const void *values);
+  void (*fill)(bool max, void *sums, uint64_t n);
+  void (*extreme)(bool max, void *sums, const void *values, uint64_t n);
+} by_dtype[] = {[ZPS_DTYPE_F32] = {f32_add_rows, f32_fill, f32_extreme},
+                [ZPS_DTYPE_F64] = {f64_add_rows, f64_fill, f64_extreme},
+                [ZPS_DTYPE_U8] = {u8_add_rows, u8_fill, u8_extreme}};
+
 void zps_accumulate_rows(enum zps_dtype dtype, void *sums, const uint32_t *slots, uint32_t base,
                          const zps_lent_index *indices, uint32_t n_rows, uint32_t width, const void *values) {
-  switch (dtype) {
-    case ZPS_DTYPE_F32:
-      zps_simd()->add_rows(sums, slots, base, indices, n_rows, width, values);
-      break;
-    case ZPS_DTYPE_F64:
-      f64_add_rows(sums, slots, base, indices, n_rows, width, values);
-      break;
-    case ZPS_DTYPE_U8:
-      u8_add_rows(sums, slots, base, indices, n_rows, width, values);
-      break;
-    case ZPS_DTYPE_BF16:
-    case ZPS_DTYPE_F16:
-      break; /* sums are floats */
-  }
+  by_dtype[dtype].add_rows(sums, slots, base, indices, n_rows, width, values);
 }
 
 void zps_accumulate_neutral(enum zps_op op, enum zps_dtype dtype, void *sums, uint64_t n) {
-  const bool max = op == ZPS_OP_MAX;
-  switch (dtype) {
-    case ZPS_DTYPE_F32:
-      f32_fill(sums, n, max ? -INFINITY : INFINITY);
-      break;
-    case ZPS_DTYPE_F64:
-      f64_fill(sums, n, max ? -(double)INFINITY : (double)INFINITY);
-      break;
-    case ZPS_DTYPE_U8:
-      u8_fill(sums, n, max ? 0 : UINT8_MAX);
-      break;
-    case ZPS_DTYPE_BF16:
-    case ZPS_DTYPE_F16:
-      break; /* sums are floats */
-  }
+  by_dtype[dtype].fill(op == ZPS_OP_MAX, sums, n);
 }
 
 void zps_accumulate_extreme(enum zps_op op, enum zps_dtype dtype, void *sums, const void *values, uint64_t n) {
-  const bool max = op == ZPS_OP_MAX;
-  switch (dtype) {
-    case ZPS_DTYPE_F32:
-      f32_extreme(max, sums, values, n);
-      break;
-    case ZPS_DTYPE_F64:
-      f64_extreme(max, sums, values, n);
-      break;
-    case ZPS_DTYPE_U8:
-      u8_extreme(max, sums, values, n);
-      break;
-    case ZPS_DTYPE_BF16:
-    case ZPS_DTYPE_F16:
-      break; /* sums are floats */
-  }
+  by_dtype[dtype].extreme(op == ZPS_OP_MAX, sums, values, n);
 }
 
 void zps_accumulate_divide(enum zps_dtype dtype, void *sums, uint64_t n, unsigned divisor) {

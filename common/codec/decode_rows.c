@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "common/base/bisect.h"
 #include "common/codec/decode.h"
 #include "common/codec/locate.h"
 #include "common/codec/sort.h"
@@ -76,13 +77,7 @@ static uint32_t find(const uint32_t *indices, uint32_t at, uint32_t z, uint64_t 
   uint32_t step = 1;
   while (z - at > step && indices[at + step] < limit) step *= 2;
   uint32_t low = at, high = z - at > step ? at + step : z;
-  while (low < high) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (indices[middle] < limit)
-      low = middle + 1;
-    else
-      high = middle;
-  }
+  zps_bisect(low, high, middle, indices[middle] < limit);
   return low;
 }
 

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "common/base/bisect.h"
 #include "common/codec/decode.h"
 
 enum {
@@ -35,13 +36,7 @@ static uint64_t find(const int64_t *rows, uint64_t at, uint64_t n, int64_t limit
     step *= 2;
   }
   uint64_t end = n - at > step ? at + step : n;
-  while (at < end) {
-    const uint64_t middle = at + (end - at) / 2;
-    if (rows[middle] < limit)
-      at = middle + 1;
-    else
-      end = middle;
-  }
+  zps_bisect(at, end, middle, rows[middle] < limit);
   return at;
 }
 

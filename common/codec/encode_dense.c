@@ -2,6 +2,7 @@
  * are in cache; then the list, not the gradient, is dealt out to the partitions. */
 #include <string.h>
 
+#include "common/base/enlarge.h"
 #include "common/codec/encode_impl.h"
 #include "common/codec/locate.h"
 #include "common/codec/rowscan.h"
@@ -154,10 +155,8 @@ static zps_err_t partition_hierarchically(struct zps_encoder *encoder) {
 
 zps_err_t zps_encoder_need_found(struct zps_encoder *encoder) {
   if (encoder->n_found >= encoder->n_ranges) return ZPS_OK;
-  struct zps_encode_found *const found = realloc(encoder->found, encoder->n_ranges * sizeof *found);
-  if (!found) return ZPS_ERR_NOMEM;
-  memset(found + encoder->n_found, 0, (encoder->n_ranges - encoder->n_found) * sizeof *found);
-  encoder->found = found;
+  if (!zps_enlarge(&encoder->found, encoder->n_ranges, sizeof *encoder->found)) return ZPS_ERR_NOMEM;
+  memset(encoder->found + encoder->n_found, 0, (encoder->n_ranges - encoder->n_found) * sizeof *encoder->found);
   encoder->n_found = encoder->n_ranges;
   return ZPS_OK;
 }

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "common/base/bisect.h"
+
 struct living {
   uint32_t n, n_fewest; /* servers; those of them that have `fewest` partitions */
   uint32_t fewest;
@@ -36,13 +38,7 @@ static void find_living(struct living *living, const uint32_t *owners, uint32_t 
 /* The first of them at this position or above; the first of all where there is none. */
 static uint32_t first_from(const struct living *living, uint32_t position) {
   uint32_t at = 0, end = living->n;
-  while (at < end) {
-    const uint32_t middle = at + (end - at) / 2;
-    if (living->positions[middle] < position)
-      at = middle + 1;
-    else
-      end = middle;
-  }
+  zps_bisect(at, end, middle, living->positions[middle] < position);
   return at < living->n ? at : 0;
 }
 

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "common/base/enlarge.h"
 #include "common/codec/reduce_impl.h"
 #include "common/codec/simd/simd.h"
 
@@ -70,10 +71,8 @@ void zps_reduce_scratch_destroy(struct zps_reduce_scratch *scratch) {
 /* Scratch for so many threads beside the caller's. */
 static zps_err_t need_helpers(struct zps_reduce_scratch *scratch, unsigned n) {
   if (n <= scratch->n_helpers) return ZPS_OK;
-  struct zps_reduce_scratch *const helpers = realloc(scratch->helpers, n * sizeof *helpers);
-  if (!helpers) return ZPS_ERR_NOMEM;
-  memset(helpers + scratch->n_helpers, 0, (n - scratch->n_helpers) * sizeof *helpers);
-  scratch->helpers = helpers;
+  if (!zps_enlarge(&scratch->helpers, n, sizeof *scratch->helpers)) return ZPS_ERR_NOMEM;
+  memset(scratch->helpers + scratch->n_helpers, 0, (n - scratch->n_helpers) * sizeof *scratch->helpers);
   scratch->n_helpers = n;
   return ZPS_OK;
 }

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/bisect.h"
+
 struct zps_section {
   uint64_t first_row, n_rows; /* rows [first_row, first_row + n_rows) of the tensor */
   void *values;               /* dense: n_rows of them; a list: n_entries */
@@ -40,13 +42,7 @@ static inline void zps_sections_count(struct zps_sections *sections) {
 /* The number of sections that begin at `row` or before. */
 static inline uint32_t zps_sections_begun(const struct zps_sections *sections, uint64_t row) {
   uint32_t low = 0, high = sections->n;
-  while (low < high) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (sections->list[middle].first_row <= row)
-      low = middle + 1;
-    else
-      high = middle;
-  }
+  zps_bisect(low, high, middle, sections->list[middle].first_row <= row);
   return low;
 }
 

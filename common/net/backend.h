@@ -61,6 +61,40 @@ struct zps_net_peer {
   void *ctx;
 };
 
+/* Reads of a backend, in order. A read is in one list at a time. */
+struct zps_net_read_list {
+  struct zps_net_read *first, *last;
+};
+
+static inline void zps_net_read_push(struct zps_net_read_list *list, struct zps_net_read *read) {
+  read->next = NULL;
+  read->prev = list->last;
+  if (list->last)
+    list->last->next = read;
+  else
+    list->first = read;
+  list->last = read;
+}
+
+static inline void zps_net_read_unlink(struct zps_net_read_list *list, struct zps_net_read *read) {
+  if (read->prev)
+    read->prev->next = read->next;
+  else
+    list->first = read->next;
+  if (read->next)
+    read->next->prev = read->prev;
+  else
+    list->last = read->prev;
+  read->next = read->prev = NULL;
+}
+
+/* NULL: the list is empty. */
+static inline struct zps_net_read *zps_net_read_pop(struct zps_net_read_list *list) {
+  struct zps_net_read *read = list->first;
+  if (read) zps_net_read_unlink(list, read);
+  return read;
+}
+
 /* The key on the read's rail. */
 static inline uint64_t zps_net_read_key(const struct zps_net_read *read) {
   return read->rail == 0 ? read->key : read->more.key[read->rail - 1];

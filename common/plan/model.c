@@ -97,7 +97,7 @@ void zps_plan_wire(struct zps_plan_round *round, double bytes, double bandwidth)
   if (bytes > 0) round->cost->wire_s += bytes / bandwidth;
 }
 
-void zps_plan_phase(struct zps_plan_round *round, const struct zps_plan_phase *phase) {
+void zps_plan_add_phase(struct zps_plan_round *round, const struct zps_plan_phase *phase) {
   if (phase->messages <= 0 || round->n <= 1) return;
   const struct zps_plan_cluster *cluster = &round->in->cluster;
   const double frames = phase->messages * round->in->calibration.frame_bytes;
@@ -127,21 +127,16 @@ void zps_plan_doubling(struct zps_plan_round *round, double hot, double total) {
   double have = 1;
   while (have < n) {
     const double blocks = fmin(have, n - have);
-    const struct zps_plan_phase phase = {.messages = 1,
-                                         .out = hot + (blocks - 1) * rest,
-                                         .in = hot + (blocks - 1) * rest,
-                                         .mean = blocks * (total / n),
-                                         .local = have < round->per_host ? 1 : 0};
-    zps_plan_phase(round, &phase);
+    zps_plan_phase(round, .messages = 1, .out = hot + (blocks - 1) * rest, .in = hot + (blocks - 1) * rest,
+                   .mean = blocks * (total / n), .local = have < round->per_host ? 1 : 0);
     have += blocks;
   }
 }
 
 static void straight(struct zps_plan_round *round, double hot, double total) {
   const double n = round->n, share = total * (n - 1) / n;
-  const struct zps_plan_phase phase = {
-      .messages = n - 1, .out = (n - 1) * hot, .in = share, .mean = share, .local = zps_plan_local(round)};
-  zps_plan_phase(round, &phase);
+  zps_plan_phase(round, .messages = n - 1, .out = (n - 1) * hot, .in = share, .mean = share,
+                 .local = zps_plan_local(round));
 }
 
 void zps_plan_allgather(struct zps_plan_round *round, double hot, double total) {
@@ -155,18 +150,15 @@ void zps_plan_allgather(struct zps_plan_round *round, double hot, double total) 
 static void double_in_pairs(struct zps_plan_round *round, double hot, double total) {
   const double n = round->n, fold = exp2(floor(log2(n) + 1e-9)), near = round->per_host > 1 ? 1 : 0;
   if (fold < n) {
-    const struct zps_plan_phase in = {.messages = 1, .out = hot, .in = hot, .local = near, .part = ZPS_PLAN_GETS};
-    const struct zps_plan_phase out = {.messages = 2, .out = total, .in = total, .local = near, .part = ZPS_PLAN_SENDS};
-    zps_plan_phase(round, &in);
-    zps_plan_phase(round, &out);
+    zps_plan_phase(round, .messages = 1, .out = hot, .in = hot, .local = near, .part = ZPS_PLAN_GETS);
+    zps_plan_phase(round, .messages = 2, .out = total, .in = total, .local = near, .part = ZPS_PLAN_SENDS);
   }
   double held = fold < n ? 2 * hot : hot; /* by a pair, which has most to send; a rank alone gets most */
   const double missing = total - held;
   for (double have = 1; have < fold; have *= 2) {
     const double got = missing * have / (fold - 1);
-    const struct zps_plan_phase phase = {
-        .messages = 1, .out = held, .in = (total - hot) * have / (fold - 1), .local = have < round->per_host ? 1 : 0};
-    zps_plan_phase(round, &phase);
+    zps_plan_phase(round, .messages = 1, .out = held, .in = (total - hot) * have / (fold - 1),
+                   .local = have < round->per_host ? 1 : 0);
     held += got;
   }
 }

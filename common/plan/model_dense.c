@@ -64,16 +64,16 @@ static void rabenseifner(struct zps_plan_round *round, double bytes) {
   const bool extra = fold < round->n;
   struct zps_plan_phase whole = {
       .messages = 1, .out = bytes, .in = bytes, .local = round->per_host > 1 ? 1 : 0, .part = ZPS_PLAN_GETS};
-  if (extra) zps_plan_phase(round, &whole);
+  if (extra) zps_plan_add_phase(round, &whole);
   for (double distance = 1; distance < fold; distance *= 2) {
     const double half = bytes / (2 * distance);
     const struct zps_plan_phase phase = {
         .messages = 1, .out = half, .in = half, .local = distance * (extra ? 2 : 1) < round->per_host ? 1 : 0};
-    for (unsigned i = 0; i < 2; i++) zps_plan_phase(round, &phase); /* halving, doubling */
+    for (unsigned i = 0; i < 2; i++) zps_plan_add_phase(round, &phase); /* halving, doubling */
     zps_plan_add_dense(round, (double)round->in->tensor.rows / (2 * distance));
   }
   whole.part = ZPS_PLAN_SENDS;
-  if (extra) zps_plan_phase(round, &whole);
+  if (extra) zps_plan_add_phase(round, &whole);
 }
 
 /* Reduce to a host's master and broadcast from it: BlueConnect's equation 2, T_c + T_r each. */
@@ -91,10 +91,10 @@ static void host_star(struct zps_plan_round *round, double bytes) {
   const double others = round->per_host - 1;
   struct zps_plan_phase phase = {
       .messages = others, .out = others * bytes, .in = others * bytes, .local = 1, .part = ZPS_PLAN_GETS};
-  zps_plan_phase(round, &phase);
+  zps_plan_add_phase(round, &phase);
   phase.messages = others * round->hosts;
   phase.part = ZPS_PLAN_SENDS;
-  zps_plan_phase(round, &phase);
+  zps_plan_add_phase(round, &phase);
 }
 
 /* BlueConnect, equation 4: in the host, and the masters' allreduce in between, which our program does as a ring. */
@@ -158,29 +158,18 @@ static void dense_split(struct zps_plan_round *round, double bytes) {
   const double n = round->n;
   const struct zps_plan_phase phase = {
       .messages = n - 1, .out = (n - 1) / n * bytes, .in = (n - 1) / n * bytes, .local = zps_plan_local(round)};
-  zps_plan_phase(round, &phase);
+  zps_plan_add_phase(round, &phase);
   zps_plan_add_dense(round, (double)round->in->tensor.rows);
-  zps_plan_phase(round, &phase);
+  zps_plan_add_phase(round, &phase);
 }
 
 void zps_plan_dense(struct zps_plan_round *round, enum zps_plan_scheme scheme) {
-  const double bytes = zps_plan_dense_bytes(round, (double)round->in->tensor.rows);
+  static void (*const models[ZPS_PLAN_SCHEMES])(struct zps_plan_round * round, double bytes) = {
+      [ZPS_PLAN_RABENSEIFNER] = rabenseifner,
+      [ZPS_PLAN_TWO_LEVEL] = two_level,
+      [ZPS_PLAN_DENSE_SPLIT] = dense_split,
+      [ZPS_PLAN_BLUECONNECT] = blueconnect};
   if (round->n <= 1) return;
-  switch (scheme) {
-    case ZPS_PLAN_RABENSEIFNER:
-      rabenseifner(round, bytes);
-      break;
-    case ZPS_PLAN_TWO_LEVEL:
-      two_level(round, bytes);
-      break;
-    case ZPS_PLAN_DENSE_SPLIT:
-      dense_split(round, bytes);
-      break;
-    case ZPS_PLAN_BLUECONNECT:
-      blueconnect(round, bytes);
-      break;
-    default:
-      ring(round, bytes);
-  }
+  (models[scheme] ? models[scheme] : ring)(round, zps_plan_dense_bytes(round, (double)round->in->tensor.rows));
   zps_plan_lanes(round);
 }

@@ -23,7 +23,8 @@ struct zps_plan_phase {
   enum zps_plan_part part;
 };
 
-void zps_plan_phase(struct zps_plan_round *round, const struct zps_plan_phase *phase);
+void zps_plan_add_phase(struct zps_plan_round *round, const struct zps_plan_phase *phase);
+#define zps_plan_phase(round, ...) zps_plan_add_phase(round, &(struct zps_plan_phase){__VA_ARGS__})
 /* Latency of `messages` messages, one after another, of `bytes` each. */
 void zps_plan_wait(struct zps_plan_round *round, const struct zps_plan_link *link, double messages, double bytes);
 /* Latency of `steps` messages of `bytes` each; every message waits for the one before, and nothing is sent ahead. */

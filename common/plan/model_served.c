@@ -201,20 +201,13 @@ static void hierarchical(struct zps_plan_round *round) {
 }
 
 void zps_plan_served(struct zps_plan_round *round, enum zps_plan_scheme scheme) {
-  switch (scheme) {
-    case ZPS_PLAN_OMNIREDUCE:
-      omnireduce(round);
-      break;
-    case ZPS_PLAN_SPARSE_PS:
-      sparse_ps(round);
-      break;
-    case ZPS_PLAN_DENSE_PS:
-      dense_ps(round);
-      break;
-    case ZPS_PLAN_HIERARCHICAL:
-      hierarchical(round);
-      break;
-    default:
-      balanced(round, zps_plan_rows(round, 1), zps_plan_rows(round, round->n));
-  }
+  static void (*const models[ZPS_PLAN_SCHEMES])(struct zps_plan_round * round) = {
+      [ZPS_PLAN_OMNIREDUCE] = omnireduce,
+      [ZPS_PLAN_SPARSE_PS] = sparse_ps,
+      [ZPS_PLAN_DENSE_PS] = dense_ps,
+      [ZPS_PLAN_HIERARCHICAL] = hierarchical};
+  if (models[scheme])
+    models[scheme](round);
+  else
+    balanced(round, zps_plan_rows(round, 1), zps_plan_rows(round, round->n));
 }

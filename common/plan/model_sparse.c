@@ -21,17 +21,13 @@ static void recursive_doubling(struct zps_plan_round *round) {
   zps_plan_encode(round, first);
   if (extra > 0) {
     const double bytes = stream(round, m, first);
-    const struct zps_plan_phase phase = {
-        .messages = 1, .out = bytes, .in = bytes, .local = near, .part = ZPS_PLAN_GETS};
-    zps_plan_phase(round, &phase);
+    zps_plan_phase(round, .messages = 1, .out = bytes, .in = bytes, .local = near, .part = ZPS_PLAN_GETS);
     zps_plan_reduce(round, 2 * first);
   }
   for (double distance = 1; distance < fold; distance *= 2) {
     const double ranks = distance + fmin(extra, distance), rows = zps_plan_rows(round, ranks);
     const double bytes = stream(round, m, rows);
-    const struct zps_plan_phase phase = {
-        .messages = 1, .out = bytes, .in = bytes, .local = ranks < round->per_host ? 1 : 0};
-    zps_plan_phase(round, &phase);
+    zps_plan_phase(round, .messages = 1, .out = bytes, .in = bytes, .local = ranks < round->per_host ? 1 : 0);
     /* The first of them has most, and gets what the others' half has, of fewer ranks. */
     const double others = distance + fmin(fmax(extra - distance, 0), distance);
     round->cost->rank_in -= bytes - stream(round, m, zps_plan_rows(round, others));
@@ -39,9 +35,7 @@ static void recursive_doubling(struct zps_plan_round *round) {
   }
   if (extra > 0) {
     const double bytes = stream(round, m, last);
-    const struct zps_plan_phase phase = {
-        .messages = 1, .out = bytes, .in = bytes, .local = near, .part = ZPS_PLAN_SENDS};
-    zps_plan_phase(round, &phase);
+    zps_plan_phase(round, .messages = 1, .out = bytes, .in = bytes, .local = near, .part = ZPS_PLAN_SENDS);
     round->cost->rank_in = fmax(round->cost->rank_in, bytes); /* all that a rank beyond gets */
   }
   zps_plan_decode(round, last);
@@ -53,13 +47,9 @@ static void split(struct zps_plan_round *round) {
   const double n = round->n, m = (double)round->in->tensor.rows;
   const double rows = zps_plan_rows(round, 1), hot = zps_plan_hot_rows(round, 1, n);
   const double total = stream(round, m, rows);
-  const struct zps_plan_phase phase = {.messages = n - 1,
-                                       .out = (n - 1) / n * total,
-                                       .in = (n - 1) * stream(round, m / n, hot),
-                                       .mean = (n - 1) / n * total,
-                                       .local = zps_plan_local(round)};
   zps_plan_encode(round, rows);
-  zps_plan_phase(round, &phase);
+  zps_plan_phase(round, .messages = n - 1, .out = (n - 1) / n * total, .in = (n - 1) * stream(round, m / n, hot),
+                 .mean = (n - 1) / n * total, .local = zps_plan_local(round));
   zps_plan_reduce(round, n * hot);
 }
 
@@ -97,20 +87,14 @@ static void bitmap_split(struct zps_plan_round *round) {
   const double n = round->n, m = (double)round->in->tensor.rows, others = (n - 1) / n;
   const double own = bitmap_bytes(round, m, zps_plan_rows(round, 1));
   const double sum = bitmap_sum_bytes(round, m, zps_plan_rows(round, n));
-  const struct zps_plan_phase split = {.messages = n - 1,
-                                       .out = others * own,
-                                       .in = (n - 1) * bitmap_bytes(round, m / n, zps_plan_hot_rows(round, 1, n)),
-                                       .mean = others * own,
-                                       .local = zps_plan_local(round)};
-  const struct zps_plan_phase gather = {.messages = n - 1,
-                                        .out = (n - 1) * bitmap_sum_bytes(round, m / n, zps_plan_hot_rows(round, n, n)),
-                                        .in = others * sum,
-                                        .mean = others * sum,
-                                        .local = zps_plan_local(round)};
   zps_plan_compute(round, m * round->in->tensor.width * round->in->calibration.scan_value_ns);
-  zps_plan_phase(round, &split);
+  zps_plan_phase(round, .messages = n - 1, .out = others * own,
+                 .in = (n - 1) * bitmap_bytes(round, m / n, zps_plan_hot_rows(round, 1, n)), .mean = others * own,
+                 .local = zps_plan_local(round));
   zps_plan_add_dense(round, m);
-  zps_plan_phase(round, &gather);
+  zps_plan_phase(round, .messages = n - 1,
+                 .out = (n - 1) * bitmap_sum_bytes(round, m / n, zps_plan_hot_rows(round, n, n)), .in = others * sum,
+                 .mean = others * sum, .local = zps_plan_local(round));
   if (sum < zps_plan_dense_bytes(round, m)) zps_plan_add_dense(round, m);
   zps_plan_lanes(round);
 }
@@ -126,20 +110,10 @@ static void agsparse(struct zps_plan_round *round) {
 }
 
 void zps_plan_sparse(struct zps_plan_round *round, enum zps_plan_scheme scheme) {
-  switch (scheme) {
-    case ZPS_PLAN_SPLIT_ALLGATHER:
-      split_allgather(round);
-      break;
-    case ZPS_PLAN_DSAR:
-      dsar(round);
-      break;
-    case ZPS_PLAN_AGSPARSE:
-      agsparse(round);
-      break;
-    case ZPS_PLAN_BITMAP_SPLIT:
-      bitmap_split(round);
-      break;
-    default:
-      recursive_doubling(round);
-  }
+  static void (*const models[ZPS_PLAN_AUTO + 1])(struct zps_plan_round * round) = {
+      [ZPS_PLAN_SPLIT_ALLGATHER] = split_allgather,
+      [ZPS_PLAN_DSAR] = dsar,
+      [ZPS_PLAN_AGSPARSE] = agsparse,
+      [ZPS_PLAN_BITMAP_SPLIT] = bitmap_split};
+  (models[scheme] ? models[scheme] : recursive_doubling)(round);
 }

@@ -27,9 +27,7 @@ static void exchange(struct zps_plan_round *round, double doubles) {
 /* (P-1) latencies and 2k (P-1)/P words (equation 1): ranges hold equal counts, by agreed boundaries. */
 static void split(struct zps_plan_round *round, double bytes) {
   const double share = (round->n - 1) / round->n * bytes;
-  const struct zps_plan_phase phase = {
-      .messages = round->n - 1, .out = share, .in = share, .local = zps_plan_local(round)};
-  zps_plan_phase(round, &phase);
+  zps_plan_phase(round, .messages = round->n - 1, .out = share, .in = share, .local = zps_plan_local(round));
 }
 
 /* Equation 3: at most (2P + 2 log P) latencies and 6k (P-1)/P words; 4k here, where the global top-k needs no second
@@ -54,12 +52,8 @@ static void gtopk(struct zps_plan_round *round) {
   const double k = kept(round), bytes = stream(round, k);
   for (unsigned way = 0; way < 2; way++) {
     for (double distance = 1; distance < round->n; distance *= 2) {
-      const struct zps_plan_phase phase = {.messages = 1,
-                                           .out = bytes,
-                                           .in = bytes,
-                                           .local = distance < round->per_host ? 1 : 0,
-                                           .part = way ? ZPS_PLAN_SENDS : ZPS_PLAN_GETS};
-      zps_plan_phase(round, &phase);
+      zps_plan_phase(round, .messages = 1, .out = bytes, .in = bytes, .local = distance < round->per_host ? 1 : 0,
+                     .part = way ? ZPS_PLAN_SENDS : ZPS_PLAN_GETS);
       if (way > 0) continue;
       zps_plan_reduce(round, 2 * k);
       select_top(round, 2 * k);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/enlarge.h"
 #include "common/base/rng.h"
 #include "common/base/source.h"
 
@@ -13,16 +14,6 @@ void zps_plan_trace_fini(struct zps_plan_trace *trace) {
   free(trace->rows);
   free(trace->ends);
   *trace = (struct zps_plan_trace){.rows = NULL};
-}
-
-static bool grow(void **data, size_t *cap, size_t n, size_t size) {
-  if (n < *cap) return true;
-  const size_t more = *cap ? 2 * *cap : 1024;
-  void *const grown = realloc(*data, more * size);
-  if (!grown) return false;
-  *data = grown;
-  *cap = more;
-  return true;
 }
 
 /* One sample's rows. Words without a colon are row numbers. Where one has a colon the line is libsvm's: its first word
@@ -43,18 +34,20 @@ static zps_err_t read_line(struct zps_plan_trace *trace, char *line) {
     if (end == word || *word == '-' || *end != (libsvm ? ':' : '\0') || row < libsvm) return ZPS_ERR_INVALID;
     if (errno || row - libsvm >= UINT32_MAX) return ZPS_ERR_UNSUPPORTED;
     row -= libsvm;
-    if (!grow((void **)&trace->rows, &trace->cap_rows, trace->n_rows, sizeof *trace->rows)) return ZPS_ERR_NOMEM;
+    if (!zps_enlarge_for_one(&trace->rows, &trace->cap_rows, trace->n_rows, 1024, sizeof *trace->rows))
+      return ZPS_ERR_NOMEM;
     trace->rows[trace->n_rows++] = (uint32_t)row;
     if (row >= trace->domain) trace->domain = row + 1;
   }
   if (first) return ZPS_OK;
-  if (!grow((void **)&trace->ends, &trace->cap_samples, trace->n_samples, sizeof *trace->ends)) return ZPS_ERR_NOMEM;
+  if (!zps_enlarge_for_one(&trace->ends, &trace->cap_samples, trace->n_samples, 1024, sizeof *trace->ends))
+    return ZPS_ERR_NOMEM;
   trace->ends[trace->n_samples++] = trace->n_rows;
   return ZPS_OK;
 }
 
 /* The next line, of *len_p bytes; ZPS_ERR_CLOSED at the end. getline() would take one of any length. */
-static zps_err_t next_line(FILE *file, const struct zps_source *source, size_t number, char **line_p, size_t *cap_p,
+static zps_err_t next_line(FILE *file, const struct zps_source *source, size_t number, char **line_p, uint64_t *cap_p,
                            size_t *len_p, struct zps_error *error) {
   size_t len = 0;
   int c = 0;
@@ -63,7 +56,7 @@ static zps_err_t next_line(FILE *file, const struct zps_source *source, size_t n
       return zps_fail(error, ZPS_ERR_INVALID,
                       "%s, line %zu: goes on after %zu bytes: must be text in lines, each shorter", source->name,
                       number, len);
-    if (!grow((void **)line_p, cap_p, len + 1, 1))
+    if (!zps_enlarge_for_one(line_p, cap_p, len + 1, 1024, 1))
       return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a line of %s", source->name);
     (*line_p)[len++] = (char)c;
   }
@@ -77,7 +70,8 @@ static zps_err_t next_line(FILE *file, const struct zps_source *source, size_t n
 static zps_err_t read_lines(FILE *file, struct zps_source *source, struct zps_plan_trace *trace,
                             struct zps_error *error) {
   char *line = NULL;
-  size_t cap = 0, len = 0, number = 0;
+  uint64_t cap = 0;
+  size_t len = 0, number = 0;
   zps_err_t err;
   while ((err = next_line(file, source, ++number, &line, &cap, &len, error)) == ZPS_OK) {
     err = zps_source_add(source, len, error);

@@ -13,7 +13,8 @@
 struct zps_plan_trace {
   uint32_t *rows; /* of all samples, one after another */
   size_t *ends;   /* per sample: behind its last row */
-  size_t n_rows, n_samples, cap_rows, cap_samples;
+  size_t n_rows, n_samples;
+  uint64_t cap_rows, cap_samples;
   uint64_t domain; /* greatest row, plus 1 */
 };
 

@@ -2,20 +2,13 @@
 
 #include <stdlib.h>
 
+#include "common/base/enlarge.h"
+
 enum { FREE_KEPT = 64 }; /* numbers that rest at least */
 
 void zps_tags_fini(struct zps_tags *tags) {
   free(tags->slots);
   *tags = (struct zps_tags){0};
-}
-
-static zps_err_t grow(struct zps_tags *tags) {
-  const uint32_t cap = tags->cap ? 2 * tags->cap : 16;
-  struct zps_tag_slot *slots = realloc(tags->slots, cap * sizeof *slots);
-  if (!slots) return ZPS_ERR_NOMEM;
-  tags->slots = slots;
-  tags->cap = cap;
-  return ZPS_OK;
 }
 
 zps_err_t zps_tags_get(struct zps_tags *tags, void *owner, uint32_t *tag_p) {
@@ -25,10 +18,7 @@ zps_err_t zps_tags_get(struct zps_tags *tags, void *owner, uint32_t *tag_p) {
     tags->free_first = tags->slots[tag].next;
     tags->n_free--;
   } else {
-    if (tags->n_slots == tags->cap) {
-      const zps_err_t code = grow(tags);
-      if (code != ZPS_OK) return code;
-    }
+    if (!zps_enlarge_for_one(&tags->slots, &tags->cap, tags->n_slots, 16, sizeof *tags->slots)) return ZPS_ERR_NOMEM;
     tags->n_slots++;
   }
   tags->slots[tag] = (struct zps_tag_slot){.owner = owner};

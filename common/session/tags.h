@@ -16,7 +16,8 @@ struct zps_tags {
     void *owner;   /* NULL: free */
     uint32_t next; /* free: the one that was put back after it */
   } * slots;
-  uint32_t n_slots, cap;
+  uint64_t cap;
+  uint32_t n_slots;
   uint32_t free_first, free_last, n_free;
 };
 

@@ -1,4 +1,5 @@
 /* The shard's counters as rows. */
+#include "common/base/bisect.h"
 #include "common/base/clock.h"
 #include "common/control/room.h"
 #include "proto/control_stats.h"
@@ -71,14 +72,7 @@ static uint32_t slower_than(const struct zps_tensor_stats *stats, uint64_t lag_n
 /* The smallest lag that fewer than LAGS_PER_TENSOR ranks exceed, by bisection. */
 static uint64_t lag_threshold(const struct zps_tensor_stats *stats) {
   uint64_t low = 0, high = UINT64_MAX;
-  while (low < high) {
-    const uint64_t middle = low + (high - low) / 2;
-    if (slower_than(stats, middle) < LAGS_PER_TENSOR) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
+  zps_bisect(low, high, middle, slower_than(stats, middle) >= LAGS_PER_TENSOR);
   return low;
 }
 

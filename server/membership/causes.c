@@ -10,7 +10,7 @@
 enum { ERRORS_MAX = 64 };
 
 static void note_cause(const struct zps_members *members, const struct zps_member_job *job) {
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB_CAUSE, .job = job});
+  zps_members_note(members, .type = ZPS_NOTE_JOB_CAUSE, .job = job);
 }
 
 /* A job's first error is the one to act on; later ones are mostly its consequences. */
@@ -76,13 +76,12 @@ void zps_members_job_ended(struct zps_members *members, const struct zps_member_
   const struct zps_error *const cause = zps_member_job_cause(job);
   const struct zps_history_record record = zps_history_of(job, cause, members->now_ns, zps_members_utc_ms(members));
   zps_members_history_keep(members, &record);
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB_ENDED, .ended = &record});
+  zps_members_note(members, .type = ZPS_NOTE_JOB_ENDED, .ended = &record);
 }
 
 void zps_members_history_note_all(const struct zps_members *members) {
   for (unsigned i = 0; i < zps_history_len(&members->history); i++)
-    zps_members_note(
-        members, &(struct zps_member_note){.type = ZPS_NOTE_JOB_ENDED, .ended = zps_history_at(&members->history, i)});
+    zps_members_note(members, .type = ZPS_NOTE_JOB_ENDED, .ended = zps_history_at(&members->history, i));
 }
 
 /* ------------------------------------------------------------ given back */

@@ -57,7 +57,7 @@ static void close_all(struct zps_members *members, struct zps_member_job *job, s
       job->tensors[n_left++] = other;
       continue;
     }
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_GONE, .job = job, .tensor = other});
+    zps_members_note(members, .type = ZPS_NOTE_TENSOR_GONE, .job = job, .tensor = other);
     zps_members_act_servers(members, job, (struct zps_action){.type = ZPS_ACT_TENSOR_FORGET, .tensor = other});
     zps_members_tensor_answer(members, job, other, ZPS_ACT_TENSOR_DONE, NULL, ZPS_ERR_CLOSED, "the tensor was closed");
     if (other != tensor) zps_member_tensor_free(other);

@@ -77,7 +77,7 @@ bool zps_members_elastic_moves(const struct zps_member_elastic *elastic) {
 void zps_members_elastic_note(struct zps_members *members, struct zps_member_elastic *elastic) {
   if (!zps_members_elastic_moves(elastic)) return;
   elastic->is_noted = true;
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SEATS, .elastic = elastic});
+  zps_members_note(members, .type = ZPS_NOTE_SEATS, .elastic = elastic);
 }
 
 /* ------------------------------------------------------------ jobs */

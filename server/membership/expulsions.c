@@ -5,7 +5,7 @@
 #include "server/membership/members_impl.h"
 
 static void note(const struct zps_members *members, const struct zps_member_expelled *one) {
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_EXPELLED, .expelled = one});
+  zps_members_note(members, .type = ZPS_NOTE_EXPELLED, .expelled = one);
 }
 
 void zps_members_restore_expelled(struct zps_members *members, const struct zps_member_expelled *image) {

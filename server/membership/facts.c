@@ -19,13 +19,8 @@ void zps_members_join_answer(struct zps_members *members, const struct zps_membe
   struct zps_member_client *client = rank->client;
   rank->token = NULL;
   if (code) client->job = NULL;
-  zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_JOIN_FAILED : ZPS_ACT_JOIN_DONE,
-                                                .client = client,
-                                                .token = token,
-                                                .job = job,
-                                                .rank = rank->rank,
-                                                .code = code,
-                                                .text = text});
+  zps_members_act(members, .type = code ? ZPS_ACT_JOIN_FAILED : ZPS_ACT_JOIN_DONE, .client = client, .token = token,
+                  .job = job, .rank = rank->rank, .code = code, .text = text);
 }
 
 /* ------------------------------------------------------------ servers that join */
@@ -117,10 +112,8 @@ void zps_members_place_release(struct zps_members *members, struct zps_member_jo
   struct zps_member_server *const server = job->view.places[position].server;
   zps_view_vacate(&job->view, position);
   server->n_jobs--;
-  zps_members_act(
-      members,
-      &(struct zps_action){
-          .type = ZPS_ACT_JOB_CLOSE, .client = server->client, .job = job, .position = position, .text = reason});
+  zps_members_act(members, .type = ZPS_ACT_JOB_CLOSE, .client = server->client, .job = job, .position = position,
+                  .text = reason);
 }
 
 void zps_members_act_servers(struct zps_members *members, const struct zps_member_job *job, struct zps_action action) {
@@ -128,7 +121,7 @@ void zps_members_act_servers(struct zps_members *members, const struct zps_membe
   for (action.position = 0; action.position < job->view.n_places; action.position++) {
     const struct zps_member_server *const server = zps_view_server(&job->view, action.position);
     action.client = server ? server->client : NULL;
-    if (server) zps_members_act(members, &action);
+    if (server) zps_members_act_on(members, &action);
   }
 }
 
@@ -136,7 +129,7 @@ void zps_members_act_ranks(struct zps_members *members, const struct zps_member_
   action.job = job;
   for (uint32_t r = 0; r < job->world; r++) {
     action.client = job->ranks[r]->client;
-    if (job->ranks[r]->state == ZPS_RANK_IN) zps_members_act(members, &action);
+    if (job->ranks[r]->state == ZPS_RANK_IN) zps_members_act_on(members, &action);
   }
 }
 
@@ -145,13 +138,8 @@ void zps_members_notify_gone(struct zps_members *members, const struct zps_membe
   for (uint32_t r = 0; r < job->world; r++) {
     const struct zps_member_rank *rank = job->ranks[r];
     if (rank->state == ZPS_RANK_IN) continue;
-    zps_members_act(members,
-                    &(struct zps_action){.type = ZPS_ACT_RANK_GONE,
-                                         .client = server,
-                                         .job = job,
-                                         .position = position,
-                                         .rank = r,
-                                         .code = rank->state == ZPS_RANK_LEFT ? ZPS_ERR_CLOSED : ZPS_ERR_PEER_LOST,
-                                         .text = job->error.code ? job->error.text : "it left the job"});
+    zps_members_act(members, .type = ZPS_ACT_RANK_GONE, .client = server, .job = job, .position = position, .rank = r,
+                    .code = rank->state == ZPS_RANK_LEFT ? ZPS_ERR_CLOSED : ZPS_ERR_PEER_LOST,
+                    .text = job->error.code ? job->error.text : "it left the job");
   }
 }

@@ -1,6 +1,7 @@
 /* Generations of elastic jobs: the facts for the policy (placement.h), and its decisions carried out. */
 #include <stdlib.h>
 
+#include "common/base/enlarge.h"
 #include "server/membership/elastic.h"
 #include "server/membership/placement.h"
 
@@ -120,10 +121,8 @@ static struct zps_generation generation_of(const struct zps_member_elastic *elas
 /* With room for the seats of the last generation, until the next one runs. */
 static zps_err_t make_room(struct zps_member_elastic *elastic, uint32_t world, struct zps_error *error) {
   const uint32_t n = world > elastic->last_world ? world : elastic->last_world;
-  uint64_t *const moves = realloc(elastic->moves, n * sizeof *moves);
-  if (!moves) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for job '%s'", elastic->name);
-  elastic->moves = moves;
-  return ZPS_OK;
+  if (zps_enlarge(&elastic->moves, n, sizeof *elastic->moves)) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_NOMEM, "no memory for job '%s'", elastic->name);
 }
 
 static void refuse_all(struct zps_members *members, const struct zps_member_elastic *elastic, zps_err_t code,
@@ -193,7 +192,7 @@ static void notify(struct zps_members *members, const struct zps_member_job *job
     struct zps_member_rank *const rank = job->ranks[r];
     if (rank->state != ZPS_RANK_IN || !rank->client || rank->has_change) continue;
     rank->has_change = true;
-    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_CHANGED, .client = rank->client, .job = job});
+    zps_members_act(members, .type = ZPS_ACT_JOB_CHANGED, .client = rank->client, .job = job);
   }
 }
 
@@ -214,8 +213,7 @@ static bool settle(struct zps_members *members, struct zps_member_elastic *elast
   if (zps_members_is_due(zps_seating_changes_ns(&facts), now_ns, deadline_ns)) elastic->is_changed = true;
   if (facts.is_running && elastic->is_changed) notify(members, elastic->job);
   if (is_needed(elastic)) return begins;
-  if (elastic->is_noted)
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SEATS, .elastic = elastic});
+  if (elastic->is_noted) zps_members_note(members, .type = ZPS_NOTE_SEATS, .elastic = elastic);
   zps_members_elastic_destroy(members, elastic);
   return begins;
 }

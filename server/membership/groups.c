@@ -78,14 +78,8 @@ static void answer(struct zps_members *members, struct zps_member_job *job, cons
   const struct zps_member_rank *rank = job->ranks[group->ranks[index]];
   void *token = member->token;
   member->token = NULL;
-  zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_GROUP_FAILED : ZPS_ACT_GROUP_DONE,
-                                                .client = rank->client,
-                                                .token = token,
-                                                .job = job,
-                                                .group = group,
-                                                .rank = rank->rank,
-                                                .code = code,
-                                                .text = text});
+  zps_members_act(members, .type = code ? ZPS_ACT_GROUP_FAILED : ZPS_ACT_GROUP_DONE, .client = rank->client,
+                  .token = token, .job = job, .group = group, .rank = rank->rank, .code = code, .text = text);
 }
 
 /* The rank is there no more. */
@@ -187,8 +181,7 @@ static zps_err_t enter(struct zps_members *members, struct zps_member_client *cl
   group->n_here += !member->here;
   *member = (struct zps_group_member){
       .here = true, .token = token, .timeout_ms = timeout_ms, .deadline_ns = now_ns + timeout_ms * ZPS_NS_PER_MS};
-  if (comes_again)
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_GROUP, .job = job, .group = group});
+  if (comes_again) zps_members_note(members, .type = ZPS_NOTE_GROUP, .job = job, .group = group);
   return ZPS_OK;
 }
 
@@ -236,9 +229,7 @@ zps_err_t zps_members_group_close(struct zps_members *members, struct zps_member
   if (!group || !zps_members_group_has(group, client->rank, &index) || !group->members[index].here)
     return zps_fail(error, ZPS_ERR_UNKNOWN, "rank %u of job '%s' has no group '%s' open", client->rank, job->name,
                     name);
-  if (group->is_met)
-    zps_members_note(
-        members, &(struct zps_member_note){.type = ZPS_NOTE_SEAT, .job = job, .group = group, .rank = client->rank});
+  if (group->is_met) zps_members_note(members, .type = ZPS_NOTE_SEAT, .job = job, .group = group, .rank = client->rank);
   zps_members_group_leave(members, job, group, index);
   return ZPS_OK;
 }
@@ -291,7 +282,7 @@ static void meet(struct zps_members *members, struct zps_member_job *job, struct
     zps_log_about(.job = job->name);
     zps_log_debug("job '%s': the %u ranks of %s have met", job->name, group->n_ranks, group->name);
     group->is_met = true;
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_GROUP, .job = job, .group = group});
+    zps_members_note(members, .type = ZPS_NOTE_GROUP, .job = job, .group = group);
   }
   for (uint32_t i = 0; i < group->n_ranks && group->is_met; i++)
     if (group->members[i].token) answer(members, job, group, i, ZPS_OK, NULL);

@@ -42,7 +42,7 @@ static void fail(struct zps_members *members, struct zps_member_job *job) {
   job_set_state(job, ZPS_JOB_CLOSING);
   zps_members_view_change_end(job);
   zps_members_joiners_dismiss(members, job, text);
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB_FAILED, .job = job});
+  zps_members_note(members, .type = ZPS_NOTE_JOB_FAILED, .job = job);
   zps_members_tensors_fail(members, job, NULL, code, text);
   zps_members_groups_fail(members, job, code, text);
   zps_members_act_ranks(
@@ -159,7 +159,7 @@ static void run(struct zps_members *members, struct zps_member_job *job) {
   job_set_state(job, ZPS_JOB_RUNNING);
   for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->state = ZPS_RANK_IN;
   zps_members_elastic_opened(job);
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
+  zps_members_note(members, .type = ZPS_NOTE_JOB, .job = job);
   for (uint32_t r = 0; r < job->world; r++) zps_members_join_answer(members, job, job->ranks[r], ZPS_OK, NULL);
 }
 

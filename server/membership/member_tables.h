@@ -185,7 +185,8 @@ struct zps_member_job {
   struct zps_member_group *groups;    /* groups that ranks have opened, and not all closed */
   uint32_t n_groups;
   struct zps_member_tensor **tensors; /* by ascending number */
-  uint32_t n_tensors, cap_tensors;
+  uint32_t n_tensors;
+  uint64_t cap_tensors;
   uint32_t next_tensor;          /* numbers are not given again */
   uint64_t started_ns;           /* of the state JOINING, later of RUNNING; of a restored job: when it was restored */
   uint64_t aged_ns;              /* How old it was then. */

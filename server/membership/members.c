@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/bisect.h"
+#include "common/base/enlarge.h"
 #include "common/base/text.h"
 #include "server/membership/weights.h"
 
@@ -80,13 +82,8 @@ uint32_t zps_members_epoch(const struct zps_members *members) {
 }
 
 zps_err_t zps_members_server_add(struct zps_members *members, uint32_t index, struct zps_member_server **server_p) {
-  if (members->n_servers == members->cap_servers) {
-    const unsigned cap = members->cap_servers ? 2 * members->cap_servers : 8;
-    struct zps_member_server **grown = realloc(members->servers, cap * sizeof *grown);
-    if (!grown) return ZPS_ERR_NOMEM;
-    members->servers = grown;
-    members->cap_servers = cap;
-  }
+  if (!zps_enlarge_for_one(&members->servers, &members->cap_servers, members->n_servers, 8, sizeof *members->servers))
+    return ZPS_ERR_NOMEM;
   struct zps_member_server *server = calloc(1, sizeof *server);
   if (!server) return ZPS_ERR_NOMEM;
   server->index = index;
@@ -197,13 +194,7 @@ uint64_t zps_member_job_age_ns(const struct zps_member_job *job, uint64_t now_ns
 
 struct zps_member_tensor *zps_members_tensor_find(const struct zps_member_job *job, uint32_t number) {
   uint32_t low = 0, high = job->n_tensors;
-  while (low < high) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (job->tensors[middle]->spec.tensor < number)
-      low = middle + 1;
-    else
-      high = middle;
-  }
+  zps_bisect(low, high, middle, job->tensors[middle]->spec.tensor < number);
   return low < job->n_tensors && job->tensors[low]->spec.tensor == number ? job->tensors[low] : NULL;
 }
 

@@ -25,7 +25,8 @@ struct zps_members {
   struct zps_members_config config;
   char *weights;                      /* NULL: none is said */
   struct zps_member_server **servers; /* by ascending index */
-  unsigned n_servers, cap_servers;
+  unsigned n_servers;
+  uint64_t cap_servers;
   struct zps_member_job *jobs; /* oldest first */
   unsigned n_jobs;
   struct zps_member_elastic *elastics; /* jobs whose ranks change */
@@ -48,16 +49,18 @@ static inline bool zps_members_is_due(uint64_t at_ns, uint64_t now_ns, uint64_t 
   return at_ns <= now_ns;
 }
 /* Those that are away hear what they missed when they come back. */
-static inline void zps_members_act(struct zps_members *members, const struct zps_action *action) {
+static inline void zps_members_act_on(struct zps_members *members, const struct zps_action *action) {
   if (action->client) members->config.act(members->config.ctx, action);
 }
-static inline void zps_members_note(const struct zps_members *members, const struct zps_member_note *note) {
+/* Members of struct zps_action: zps_members_act(members, .type = ZPS_ACT_JOB_OPEN, .client = client, .job = job) */
+#define zps_members_act(members, ...) zps_members_act_on(members, &(struct zps_action){__VA_ARGS__})
+/* Members of struct zps_member_note. */
+#define zps_members_note(members, ...) zps_members_put_note(members, &(struct zps_member_note){__VA_ARGS__})
+static inline void zps_members_put_note(const struct zps_members *members, const struct zps_member_note *note) {
   if (members->config.note) members->config.note(members->config.ctx, note);
 }
 static inline void zps_members_note_counters(const struct zps_members *members) {
-  zps_members_note(members,
-                   &(struct zps_member_note){
-                       .type = ZPS_NOTE_COUNTERS, .next_server = members->next_server, .epoch = members->epoch});
+  zps_members_note(members, .type = ZPS_NOTE_COUNTERS, .next_server = members->next_server, .epoch = members->epoch);
 }
 struct zps_member_job *zps_members_job_find(const struct zps_members *members, uint64_t job_id);
 /* The rank is one of those that push the tensor. */

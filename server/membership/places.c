@@ -105,7 +105,7 @@ static bool any_opening(const struct zps_member_job *job) {
 }
 
 static void collect_facts(const struct zps_members *members, const struct zps_member_job *job,
-                   struct zps_placement_facts *facts, struct zps_member_server **spares) {
+                          struct zps_placement_facts *facts, struct zps_member_server **spares) {
   struct zps_error why;
   facts->now_ns = members->now_ns;
   facts->settled_ns = job->placement_ns;
@@ -144,11 +144,8 @@ static void open_tensors(struct zps_members *members, const struct zps_member_jo
   for (uint32_t i = 0; i < job->n_tensors; i++) {
     if (job->tensors[i]->state != ZPS_TENSOR_OPEN) continue;
     place->n_pending++;
-    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_TENSOR_OPEN,
-                                                  .client = place->server->client,
-                                                  .job = job,
-                                                  .tensor = job->tensors[i],
-                                                  .position = position});
+    zps_members_act(members, .type = ZPS_ACT_TENSOR_OPEN, .client = place->server->client, .job = job,
+                    .tensor = job->tensors[i], .position = position);
   }
 }
 
@@ -166,8 +163,7 @@ static void ask(struct zps_members *members, struct zps_member_job *job, uint32_
   server->n_jobs++;
   zps_log_about(.job = job->name, .server = server->name);
   zps_log_info("job '%s': server %u '%s' is to take place %u", job->name, server->index, server->name, position);
-  zps_members_act(members, &(struct zps_action){
-                               .type = ZPS_ACT_JOB_OPEN, .client = server->client, .job = job, .position = position});
+  zps_members_act(members, .type = ZPS_ACT_JOB_OPEN, .client = server->client, .job = job, .position = position);
   zps_members_notify_gone(members, job, position, server->client);
   open_tensors(members, job, position);
 }
@@ -179,10 +175,8 @@ static void dismiss(struct zps_members *members, struct zps_member_job *job, uin
   zps_log_info("job '%s': server '%s' takes no place, for now: %s", job->name, place->server->name, why);
   place->state = ZPS_PLACE_DISMISSED;
   place->server->n_jobs--;
-  zps_members_act(
-      members,
-      &(struct zps_action){
-          .type = ZPS_ACT_JOB_CLOSE, .client = place->server->client, .job = job, .position = position, .text = why});
+  zps_members_act(members, .type = ZPS_ACT_JOB_CLOSE, .client = place->server->client, .job = job, .position = position,
+                  .text = why);
   /* The place is free already where the owner dropped all calls. */
   if (place->server && (place->n_pending == 0 || !place->server->client)) zps_view_vacate(&job->view, position);
   if (zps_view_count(&job->view, ZPS_PLACE_JOINING) == 0) job->placement_ns = members->now_ns + ZPS_PLACEMENT_SETTLE_NS;

@@ -352,13 +352,8 @@ static void choose(struct zps_member_plan *plan, const struct zps_member_job *jo
 
 static void tell(struct zps_members *members, const struct zps_member_job *job, const struct zps_member_tensor *tensor,
                  struct zps_member_client *client, const struct zps_plan_run *runs, unsigned n_runs, bool whole) {
-  zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_TENSOR_PLAN,
-                                                .client = client,
-                                                .job = job,
-                                                .tensor = tensor,
-                                                .runs = runs,
-                                                .n_runs = n_runs,
-                                                .whole = whole});
+  zps_members_act(members, .type = ZPS_ACT_TENSOR_PLAN, .client = client, .job = job, .tensor = tensor, .runs = runs,
+                  .n_runs = n_runs, .whole = whole);
 }
 
 /* Notes that the rank has reported. Returns whether all ranks that are there, and can, have. */

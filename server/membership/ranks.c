@@ -17,7 +17,7 @@ static void rank_gone(struct zps_members *members, struct zps_member_job *job, s
   rank->state = code == ZPS_ERR_CLOSED ? ZPS_RANK_LEFT : ZPS_RANK_LOST;
   *(code == ZPS_ERR_CLOSED ? &job->n_left : &job->n_lost) += 1;
   job->n_joined--;
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_RANK, .job = job, .rank = rank->rank});
+  zps_members_note(members, .type = ZPS_NOTE_RANK, .job = job, .rank = rank->rank);
   if (rank->client) {
     zps_members_tensors_fail(members, job, rank->client, code, text);
     rank->client->job = NULL;
@@ -64,12 +64,8 @@ void zps_members_rank_expel(struct zps_members *members, struct zps_member_job *
     zps_members_groups_drop(members, job, rank->rank, true, error.code, error.text);
   }
   if (job->state == ZPS_JOB_RUNNING) /* in other states it knows already why the job failed, or its join reports it */
-    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_FAILED,
-                                                  .client = rank->client,
-                                                  .job = job,
-                                                  .rank = rank->rank,
-                                                  .code = error.code,
-                                                  .text = error.text});
+    zps_members_act(members, .type = ZPS_ACT_JOB_FAILED, .client = rank->client, .job = job, .rank = rank->rank,
+                    .code = error.code, .text = error.text);
   zps_members_rank_lost(members, job, rank, reason);
 }
 
@@ -132,17 +128,13 @@ void zps_members_rank_resume(struct zps_members *members, struct zps_member_job 
   if (job->state == ZPS_JOB_CLOSING) {
     uint32_t lost = 0;
     while (lost < job->world && job->ranks[lost]->state != ZPS_RANK_LOST) lost++;
-    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_FAILED,
-                                                  .client = client,
-                                                  .job = job,
-                                                  .rank = lost < job->world ? lost : ZPS_NO_RANK,
-                                                  .code = job->error.code,
-                                                  .text = job->error.text});
+    zps_members_act(members, .type = ZPS_ACT_JOB_FAILED, .client = client, .job = job,
+                    .rank = lost < job->world ? lost : ZPS_NO_RANK, .code = job->error.code, .text = job->error.text);
     return;
   }
   for (uint32_t r = 0; r < job->world; r++) {
     if (job->ranks[r]->state != ZPS_RANK_LEFT) continue;
-    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_RANK_LEFT, .client = client, .job = job, .rank = r});
+    zps_members_act(members, .type = ZPS_ACT_RANK_LEFT, .client = client, .job = job, .rank = r);
   }
 }
 

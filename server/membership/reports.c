@@ -36,7 +36,7 @@ static zps_err_t check_round(const struct zps_member_job *job, const struct zps_
 }
 
 zps_err_t zps_members_rank_report(struct zps_member_client *client, const struct zps_rank_news *news, uint64_t now_ns,
-                                struct zps_error *error) {
+                                  struct zps_error *error) {
   zps_err_t err = zps_members_running(client->job, news->job_id, error);
   for (uint32_t i = 0; !err && i < news->n_rounds; i++) err = check_round(client->job, &news->rounds[i], error);
   if (err) return err;

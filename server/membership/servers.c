@@ -36,7 +36,7 @@ void zps_members_server_lost(struct zps_members *members, struct zps_member_serv
   zps_log_about(.server = server->name);
   zps_members_server_remove(members, server);
   members->epoch++;
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER_GONE, .server = server});
+  zps_members_note(members, .type = ZPS_NOTE_SERVER_GONE, .server = server);
   if (server->client) {
     server->client->server = NULL;
   } else {
@@ -85,7 +85,7 @@ static void lose_job(struct zps_members *members, struct zps_member_server *serv
   server->n_jobs--;
   zps_members_place_lost(members, job, server, "it has come back without the job");
   if (job->state == ZPS_JOB_CLOSING || job->view.places[position].state != ZPS_PLACE_LOST)
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
+    zps_members_note(members, .type = ZPS_NOTE_JOB, .job = job);
 }
 
 /* What the server missed follows. */
@@ -96,7 +96,7 @@ static void resume(struct zps_members *members, struct zps_member_server *server
   client->server = server;
   if (spec->draining && !server->stops) {
     server->draining = server->stops = true;
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
+    zps_members_note(members, .type = ZPS_NOTE_SERVER, .server = server);
   }
   members->n_away--;
   zps_log_about(.server = server->name);
@@ -163,7 +163,7 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
   server->client = client;
   client->server = server;
   members->epoch++;
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
+  zps_members_note(members, .type = ZPS_NOTE_SERVER, .server = server);
   zps_log_about(.server = server->name);
   zps_log_info("server %u '%s' (host %s, pid %u) is in: %s at %s", server->index, server->name, server->host,
                server->pid, server->fabric.provider, server->fabric.address);
@@ -179,7 +179,7 @@ static void drain(struct zps_members *members, struct zps_member_server *server,
   if (!is_news) return;
   zps_log_about(.server = server->name);
   zps_log_info("server '%s' is draining%s", server->name, stops ? ": its process is about to end" : "");
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
+  zps_members_note(members, .type = ZPS_NOTE_SERVER, .server = server);
 }
 
 zps_err_t zps_members_server_drain(struct zps_members *members, struct zps_member_client *client, unsigned *jobs_p,
@@ -236,6 +236,6 @@ zps_err_t zps_members_undrain_named(struct zps_members *members, const char *nam
   server->came_ns = members->now_ns;
   zps_log_about(.server = server->name);
   zps_log_info("server '%s' takes jobs again", server->name);
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
+  zps_members_note(members, .type = ZPS_NOTE_SERVER, .server = server);
   return ZPS_OK;
 }

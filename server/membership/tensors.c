@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/enlarge.h"
 #include "server/membership/layout.h"
 #include "server/membership/members_impl.h"
 
@@ -33,13 +34,8 @@ void zps_members_tensor_answer(struct zps_members *members, const struct zps_mem
       continue;
     }
     *link = request->next;
-    zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_TENSOR_FAILED : done,
-                                                  .client = request->client,
-                                                  .token = request->token,
-                                                  .job = job,
-                                                  .tensor = tensor,
-                                                  .code = code,
-                                                  .text = text});
+    zps_members_act(members, .type = code ? ZPS_ACT_TENSOR_FAILED : done, .client = request->client,
+                    .token = request->token, .job = job, .tensor = tensor, .code = code, .text = text);
     free(request);
   }
 }
@@ -163,13 +159,8 @@ static void set_owners(const struct zps_member_job *job, const struct zps_tensor
 /* Without number and owners, for which there is room. */
 static zps_err_t tensor_make(struct zps_member_job *job, const struct zps_tensor_spec *spec, uint32_t rank,
                              struct zps_member_tensor **tensor_p, uint32_t **owners_p, struct zps_error *error) {
-  if (job->n_tensors == job->cap_tensors) {
-    const uint32_t cap = job->cap_tensors ? 2 * job->cap_tensors : 8;
-    struct zps_member_tensor **grown = realloc(job->tensors, cap * sizeof *grown);
-    if (!grown) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor '%s'", spec->name);
-    job->tensors = grown;
-    job->cap_tensors = cap;
-  }
+  if (!zps_enlarge_for_one(&job->tensors, &job->cap_tensors, job->n_tensors, 8, sizeof *job->tensors))
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor '%s'", spec->name);
   struct zps_member_plan *plan;
   const zps_err_t err = zps_members_plan_create(job, spec, &plan, error);
   if (err) return err;
@@ -222,7 +213,7 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
   /* Free places get owners, too: the rule moves their partitions on. */
   set_owners(job, &(*tensor_p)->spec, layout, owners);
   job->tensors[job->n_tensors++] = *tensor_p;
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR, .job = job, .tensor = *tensor_p});
+  zps_members_note(members, .type = ZPS_NOTE_TENSOR, .job = job, .tensor = *tensor_p);
   return ZPS_OK;
 }
 
@@ -309,7 +300,7 @@ void zps_members_tensors_open(struct zps_members *members, struct zps_member_job
     if (tensor->n_pending > 0) continue;
     tensor->state = ZPS_TENSOR_OPEN;
     tensor->opened_ns = members->now_ns;
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor});
+    zps_members_note(members, .type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor);
   }
 }
 
@@ -335,7 +326,7 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
              job->name, server->server->name, server->server->host, text);
     zps_log_about(.job = job->name, .server = server->server->name, .tensor = tensor->spec.name);
     zps_log_failure(ZPS_LOG_WARN, &tensor->error);
-    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor});
+    zps_members_note(members, .type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor);
     zps_members_tensor_answer(members, job, tensor, ZPS_ACT_TENSOR_DONE, NULL, tensor->error.code, tensor->error.text);
     return;
   }
@@ -344,14 +335,11 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
 
 void zps_members_tensors_resume(struct zps_members *members, const struct zps_member_job *job, uint32_t position) {
   struct zps_member_client *const client = zps_view_server(&job->view, position)->client;
-  zps_members_act(
-      members, &(struct zps_action){.type = ZPS_ACT_TENSORS_KEEP, .client = client, .job = job, .position = position});
+  zps_members_act(members, .type = ZPS_ACT_TENSORS_KEEP, .client = client, .job = job, .position = position);
   for (uint32_t i = 0; i < job->n_tensors; i++) {
     const struct zps_member_tensor *tensor = job->tensors[i];
     if (tensor->state != ZPS_TENSOR_OPENING || tensor->opened[position]) continue;
-    zps_members_act(
-        members,
-        &(struct zps_action){
-            .type = ZPS_ACT_TENSOR_OPEN, .client = client, .job = job, .tensor = tensor, .position = position});
+    zps_members_act(members, .type = ZPS_ACT_TENSOR_OPEN, .client = client, .job = job, .tensor = tensor,
+                    .position = position);
   }
 }

@@ -27,7 +27,7 @@ void zps_members_view_change_begin(struct zps_members *members, struct zps_membe
   zps_job_steps_fini(&map->steps);
   map->state = ZPS_MAP_SERVERS;
   map->deadline_ns = 0;
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
+  zps_members_note(members, .type = ZPS_NOTE_JOB, .job = job);
 }
 
 void zps_members_view_change_end(struct zps_member_job *job) {
@@ -116,11 +116,8 @@ static void notify_servers(struct zps_members *members, struct zps_member_job *j
     if (!server || !server->client || place->notified >= notice || (notice == ZPS_NOTIFIED_VIEW && place->has_mapped))
       continue;
     place->notified = notice;
-    zps_members_act(
-        members, &(struct zps_action){.type = notice == ZPS_NOTIFIED_VIEW ? ZPS_ACT_MAP_SERVER : ZPS_ACT_REPLAY_SERVER,
-                                      .client = server->client,
-                                      .job = job,
-                                      .position = i});
+    zps_members_act(members, .type = notice == ZPS_NOTIFIED_VIEW ? ZPS_ACT_MAP_SERVER : ZPS_ACT_REPLAY_SERVER,
+                    .client = server->client, .job = job, .position = i);
   }
 }
 
@@ -134,11 +131,8 @@ static void notify_ranks(struct zps_members *members, struct zps_member_job *job
     if (rank->state != ZPS_RANK_IN || !rank->client || rank->notified >= notice) continue;
     if (notice == ZPS_NOTIFIED_VIEW && !is_missing(job, r)) continue;
     rank->notified = notice;
-    zps_members_act(members,
-                    &(struct zps_action){.type = notice == ZPS_NOTIFIED_VIEW ? ZPS_ACT_MAP_RANK : ZPS_ACT_REPLAY_RANK,
-                                         .client = rank->client,
-                                         .job = job,
-                                         .rank = r});
+    zps_members_act(members, .type = notice == ZPS_NOTIFIED_VIEW ? ZPS_ACT_MAP_RANK : ZPS_ACT_REPLAY_RANK,
+                    .client = rank->client, .job = job, .rank = r);
     if (notice == ZPS_NOTIFIED_VIEW) ZPS_MOMENT("map told to one rank");
   }
 }
@@ -172,7 +166,7 @@ static void release_leavers(struct zps_members *members, struct zps_member_job *
 
 static void install(struct zps_members *members, struct zps_member_job *job) {
   job->map.state = ZPS_MAP_OVER;
-  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
+  zps_members_note(members, .type = ZPS_NOTE_JOB, .job = job);
   notify_servers(members, job, ZPS_NOTIFIED_REPLAY);
   notify_ranks(members, job, ZPS_NOTIFIED_REPLAY);
   release_leavers(members, job);

@@ -215,7 +215,7 @@ static void on_done(struct zps_member *member, const struct zps_frame_done *done
   if (!round) return;
   /* Of a SEEK that is over, given up when its last answer was under way. */
   if (tensor->staleness > 0 && !zps_shard_machine_gets_all(round->machine, member->rank)) return;
-  zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_DONE, .rank = member->rank});
+  zps_shard_round_tell(round, .type = ZPS_SHARD_DONE, .rank = member->rank);
 }
 
 static void on_abort(struct zps_member *member, const struct zps_frame_abort *abort) {
@@ -226,12 +226,8 @@ static void on_abort(struct zps_member *member, const struct zps_frame_abort *ab
     round = zps_shard_round_find(tensor, abort->step);
   if (!round && tensor->quorum > 0) round = zps_quorum_begin(tensor, abort->step, NULL);
   if (round) {
-    zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_CANCEL,
-                                                                  .rank = member->rank,
-                                                                  .code = abort->code,
-                                                                  .text = abort->text,
-                                                                  .blamed = abort->ranks,
-                                                                  .n_blamed = abort->n_ranks});
+    zps_shard_round_tell(round, .type = ZPS_SHARD_CANCEL, .rank = member->rank, .code = abort->code,
+                         .text = abort->text, .blamed = abort->ranks, .n_blamed = abort->n_ranks);
     if (!zps_shard_machine_over(round->machine)) zps_quorum_gave_up(round, member->rank);
   } else if (!zps_tensor_tombstone(tensor, abort->step)) { /* the others need not wait for what will not come */
     struct zps_frame_abort refused = zps_refusal(tensor->id, abort->step, abort->code);

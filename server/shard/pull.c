@@ -85,7 +85,7 @@ void zps_pulls_bury(struct zps_shard *shard) {
 static void end(struct zps_shard_pull *pull) {
   struct zps_shard_round *round = pull->round;
   release(pull);
-  zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_PULLED, .rank = pull->rank});
+  zps_shard_round_tell(round, .type = ZPS_SHARD_PULLED, .rank = pull->rank);
 }
 
 bool zps_pull_end(struct zps_tensor *tensor, uint32_t rank, uint64_t step, bool is_seek) {
@@ -171,7 +171,7 @@ static void answer_all(struct zps_shard_pull *pull) {
 /* ---- rounds that are kept ---- */
 
 static void forget(struct zps_shard_round *round) {
-  zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_FORGET});
+  zps_shard_round_tell(round, .type = ZPS_SHARD_FORGET);
 }
 
 /* A late rank that has announced all is told the sums when no read from it is under way. */
@@ -287,10 +287,8 @@ static struct zps_shard_pull *open(struct zps_member *member, struct zps_tensor 
   }
   pull->deadline_ns = deadline_ns;
   if (deadline_ns < pull->shard->next_deadline_ns) pull->shard->next_deadline_ns = deadline_ns;
-  zps_shard_round_step(
-      round,
-      &(struct zps_shard_machine_event){
-          .type = ZPS_SHARD_PULL, .rank = member->rank, .deadline_ns = deadline_ns, .may_repeat = asked->is_seek});
+  zps_shard_round_tell(round, .type = ZPS_SHARD_PULL, .rank = member->rank, .deadline_ns = deadline_ns,
+                       .may_repeat = asked->is_seek);
   return pull;
 }
 

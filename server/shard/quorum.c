@@ -127,7 +127,7 @@ static void tell(struct zps_shard_round *round, uint32_t rank) {
                                             .parts = round->late_parts,
                                             .n_parts = round->machine->n_parts});
   }
-  zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_TOLD, .rank = rank});
+  zps_shard_round_tell(round, .type = ZPS_SHARD_TOLD, .rank = rank);
 }
 
 void zps_quorum_tell(struct zps_shard_round *round) {

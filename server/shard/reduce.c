@@ -243,16 +243,11 @@ static void finish(struct zps_reduce_task *task) {
   task->next = round->tensor->free_tasks;
   round->tensor->free_tasks = task;
   if (task->code == ZPS_OK) {
-    zps_shard_round_step(
-        round, &(struct zps_shard_machine_event){
-                   .type = ZPS_SHARD_REDUCED, .part = task->part, .is_here = task->len_bytes <= task->inline_bytes});
+    zps_shard_round_tell(round, .type = ZPS_SHARD_REDUCED, .part = task->part,
+                         .is_here = task->len_bytes <= task->inline_bytes);
   } else if (task->n_bad_ranks > 0) {
-    zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_FAIL,
-                                                                  .rank = ZPS_SHARD_NO_RANK,
-                                                                  .code = task->code,
-                                                                  .text = task->error.text,
-                                                                  .blamed = task->bad_ranks,
-                                                                  .n_blamed = task->n_bad_ranks});
+    zps_shard_round_tell(round, .type = ZPS_SHARD_FAIL, .rank = ZPS_SHARD_NO_RANK, .code = task->code,
+                         .text = task->error.text, .blamed = task->bad_ranks, .n_blamed = task->n_bad_ranks);
   } else {
     zps_shard_round_fail(round, task->bad_rank, task->code, "partition %u: %s", round->tensor->partitions[task->part],
                          task->error.text);

@@ -306,11 +306,8 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
   if (round && code == ZPS_OK) {
     contribution->is_here = true;
     round->tensor->sums.bytes_in += contribution->len_bytes;
-    zps_shard_round_step(round,
-                         &(struct zps_shard_machine_event){.type = ZPS_SHARD_LANDED,
-                                                           .rank = contribution->rank,
-                                                           .part = contribution->part,
-                                                           .now_ns = round->tensor->quorum > 0 ? zps_clock_ns() : 0});
+    zps_shard_round_tell(round, .type = ZPS_SHARD_LANDED, .rank = contribution->rank, .part = contribution->part,
+                         .now_ns = round->tensor->quorum > 0 ? zps_clock_ns() : 0);
     return;
   }
   if (round) {
@@ -442,6 +439,5 @@ bool zps_shard_round_fail(struct zps_shard_round *round, uint32_t rank, zps_err_
   va_start(args, fmt);
   vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
-  return zps_shard_round_step(
-      round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_FAIL, .rank = rank, .code = code, .text = text});
+  return zps_shard_round_tell(round, .type = ZPS_SHARD_FAIL, .rank = rank, .code = code, .text = text);
 }

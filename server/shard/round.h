@@ -99,6 +99,8 @@ struct zps_shard_round *zps_shard_round_find(const struct zps_tensor *tensor, ui
 /* Runs the round machine and does what it says. False: a late rank was refused; or the round is over and no longer the
  * tensor's. Its memory stays valid until zps_shard_round_bury(). */
 bool zps_shard_round_step(struct zps_shard_round *round, const struct zps_shard_machine_event *event);
+/* Members of the event: zps_shard_round_tell(round, .type = ZPS_SHARD_DONE, .rank = rank) */
+#define zps_shard_round_tell(round, ...) zps_shard_round_step(round, &(struct zps_shard_machine_event){__VA_ARGS__})
 bool zps_shard_round_fail(struct zps_shard_round *round, uint32_t rank, zps_err_t code, const char *fmt, ...)
     ZPS_PRINTF(4, 5);
 /* Ends the round without a word to anybody, and without a trace: its step may begin anew. Sums that ranks may be

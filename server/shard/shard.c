@@ -117,8 +117,7 @@ static void check_deadlines(struct zps_shard *shard, uint64_t now_ns) {
   shard->next_deadline_ns = ZPS_NEVER;
   for (struct zps_shard_round *round = shard->oldest, *younger; round; round = younger) {
     younger = round->younger;
-    if (!zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_TICK, .now_ns = now_ns}))
-      continue;
+    if (!zps_shard_round_tell(round, .type = ZPS_SHARD_TICK, .now_ns = now_ns)) continue;
     const uint64_t due_ns =
         round->machine->close_ns < round->machine->deadline_ns ? round->machine->close_ns : round->machine->deadline_ns;
     const uint64_t next_ns = round->machine->state < ZPS_SHARD_PUBLISHED ? due_ns : look_for_late_ranks(round, now_ns);

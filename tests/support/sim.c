@@ -148,7 +148,7 @@ static void call(struct sim *sim, struct sim_rank *rank, struct zps_instr instr)
     vectors[i] = copies[i] = calloc(view->z + 1ull, sizeof(double));
     zps_compute_doubles(view, copies[i]);
   }
-  sim->scheme->extend(&rank->plan, rank->state, rank->n_built - 1, instr.phase, vectors, lengths, &rank->program);
+  sim->scheme->extend(&rank->plan, instr.phase, vectors, lengths, &rank->program);
   for (uint32_t i = 0; i < instr.n_in; i++) free(copies[i]);
   free(copies);
   free(vectors);
@@ -245,7 +245,9 @@ static void begin(struct sim *sim, struct sim_rank *rank, const struct zps_own_i
   rank->covered = calloc(sim->plan.rows + 1, sizeof *rank->covered);
   rank->n_rows = 0;
   zps_program_reset(&rank->program);
-  sim->scheme->build(&rank->plan, rank->state, rank->n_built++, &rank->program);
+  rank->program.state = rank->state;
+  rank->program.round = rank->n_built++;
+  sim->scheme->build(&rank->plan, &rank->program);
   const bool scan = zps_own_must_scan(&rank->program, input);
   assert_int_equal(zps_own_begin(rank->own, input, scan, NULL, NULL), ZPS_OK);
   zps_run_reset(&rank->run, &rank->program);

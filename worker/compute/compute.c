@@ -163,6 +163,16 @@ zps_err_t zps_compute_rows(const struct zps_compute *compute, struct zps_compute
   return ZPS_OK;
 }
 
+/* Instructions that compute; the others are the round's. */
+static zps_err_t (*const runs[ZPS_INSTR_RESULT + 1])(struct zps_compute_work *work) = {
+    [ZPS_INSTR_OWN] = zps_compute_own,       [ZPS_INSTR_VECTOR] = zps_compute_vector,
+    [ZPS_INSTR_SUM] = zps_compute_sum,       [ZPS_INSTR_TOP] = zps_compute_top,
+    [ZPS_INSTR_NORMAL] = zps_compute_normal, [ZPS_INSTR_THRESHOLD] = zps_compute_threshold,
+    [ZPS_INSTR_KTH] = zps_compute_kth,       [ZPS_INSTR_COUNTS] = zps_compute_counts,
+    [ZPS_INSTR_CUT] = zps_compute_cut,       [ZPS_INSTR_TAKE] = zps_compute_take,
+    [ZPS_INSTR_SPLITS] = zps_compute_splits, [ZPS_INSTR_JOIN] = zps_compute_join,
+    [ZPS_INSTR_COMMON] = zps_compute_common, [ZPS_INSTR_NARROW] = zps_compute_narrow};
+
 zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_scratch *scratch,
                           const struct zps_compute_task *task, void *out, struct zps_compute_out *out_p) {
   struct zps_compute_work work = {.compute = compute,
@@ -174,48 +184,5 @@ zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_
                                   .out_p = out_p};
   work.row_bytes = zps_values_row_bytes(work.value_codec, zps_compute_dtype(compute, task->out.kind),
                                         zps_compute_width(compute, task->out.kind));
-  switch (task->instr.type) {
-    case ZPS_INSTR_OWN:
-      return zps_compute_own(&work);
-    case ZPS_INSTR_VECTOR:
-      zps_compute_vector(&work);
-      return ZPS_OK;
-    case ZPS_INSTR_SUM:
-      return zps_compute_sum(&work);
-    case ZPS_INSTR_TOP:
-      return zps_compute_top(&work);
-    case ZPS_INSTR_NORMAL:
-      return zps_compute_normal(&work);
-    case ZPS_INSTR_THRESHOLD:
-      return zps_compute_threshold(&work);
-    case ZPS_INSTR_KTH:
-      return zps_compute_kth(&work);
-    case ZPS_INSTR_COUNTS:
-      zps_compute_counts(&work);
-      return ZPS_OK;
-    case ZPS_INSTR_CUT:
-      return zps_compute_cut(&work);
-    case ZPS_INSTR_TAKE:
-      return zps_compute_take(&work);
-    case ZPS_INSTR_SPLITS:
-      zps_compute_splits(&work);
-      return ZPS_OK;
-    case ZPS_INSTR_JOIN:
-      return zps_compute_join(&work);
-    case ZPS_INSTR_COMMON:
-      return zps_compute_common(&work);
-    case ZPS_INSTR_NARROW:
-      return zps_compute_narrow(&work);
-    case ZPS_INSTR_SEND:
-    case ZPS_INSTR_RECV:
-    case ZPS_INSTR_SERVE:
-    case ZPS_INSTR_OFFER:
-    case ZPS_INSTR_REACH:
-    case ZPS_INSTR_MERGE:
-    case ZPS_INSTR_CALL:
-    case ZPS_INSTR_RESULT:
-    case ZPS_INSTR_CONTRIBUTED:
-      break;
-  }
-  return ZPS_ERR_INTERNAL;
+  return runs[task->instr.type] ? runs[task->instr.type](&work) : ZPS_ERR_INTERNAL;
 }

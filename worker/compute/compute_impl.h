@@ -83,9 +83,9 @@ zps_err_t zps_compute_top(struct zps_compute_work *work) ZPS_MUSTCHECK;
 zps_err_t zps_compute_normal(struct zps_compute_work *work) ZPS_MUSTCHECK;
 zps_err_t zps_compute_threshold(struct zps_compute_work *work) ZPS_MUSTCHECK;
 zps_err_t zps_compute_kth(struct zps_compute_work *work) ZPS_MUSTCHECK;
-void zps_compute_counts(struct zps_compute_work *work);
-void zps_compute_splits(struct zps_compute_work *work);
-void zps_compute_vector(struct zps_compute_work *work);
+zps_err_t zps_compute_counts(struct zps_compute_work *work) ZPS_MUSTCHECK;
+zps_err_t zps_compute_splits(struct zps_compute_work *work) ZPS_MUSTCHECK;
+zps_err_t zps_compute_vector(struct zps_compute_work *work) ZPS_MUSTCHECK;
 /* The sum of a SUM has all rows: it says so, or one of its inputs has, or most are in it and it has bits, or it is of
  * two streams that are beyond delta together. Never a max or min, where an absent row is not zero. */
 bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_compute_task *task);

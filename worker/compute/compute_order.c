@@ -197,12 +197,13 @@ zps_err_t zps_compute_kth(struct zps_compute_work *work) {
   return ZPS_OK;
 }
 
-void zps_compute_counts(struct zps_compute_work *work) {
+zps_err_t zps_compute_counts(struct zps_compute_work *work) {
   for (uint32_t i = 0; i < work->task->instr.n_in; i++) put_double(work, i, work->task->ins[i].view.z);
   zps_compute_finish_full(work);
+  return ZPS_OK;
 }
 
-void zps_compute_splits(struct zps_compute_work *work) {
+zps_err_t zps_compute_splits(struct zps_compute_work *work) {
   const struct zps_compute_in *const in = work->task->ins;
   const uint64_t n = work->task->instr.k, z = in->view.z;
   struct zps_index_cursor cursor;
@@ -218,9 +219,11 @@ void zps_compute_splits(struct zps_compute_work *work) {
     put_double(work, i - 1, (double)(in->lo + room[entry - (cursor.next - n_read)]));
   }
   zps_compute_finish_full(work);
+  return ZPS_OK;
 }
 
-void zps_compute_vector(struct zps_compute_work *work) {
+zps_err_t zps_compute_vector(struct zps_compute_work *work) {
   if (work->m > 0) memcpy(work->out, work->task->doubles, work->m * sizeof(double));
   zps_compute_finish_full(work);
+  return ZPS_OK;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/bisect.h"
 #include "common/codec/encode.h"
 #include "common/codec/rowscan.h"
 #include "common/codec/simd/simd.h"
@@ -75,13 +76,7 @@ bool zps_own_is_scanned(const struct zps_own *own) {
 static uint32_t count_below(const struct zps_own *own, uint64_t row) {
   const uint32_t *const indices = zps_encoder_indices(own->encoder, 0);
   uint32_t low = 0, high = zps_encoder_nnz(own->encoder, 0);
-  while (low < high) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (indices[middle] < row)
-      low = middle + 1;
-    else
-      high = middle;
-  }
+  zps_bisect(low, high, middle, indices[middle] < row);
   return low;
 }
 

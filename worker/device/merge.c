@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/enlarge.h"
 #include "worker/device/device.h"
 
 enum { OFFER_KIND, OFFER_PARTS, OFFER_NNZ, OFFER_HANDLE = OFFER_NNZ + ZPS_OFFER_PARTS };
@@ -125,9 +126,7 @@ bool zps_merge_reach(struct zps_merge *merge, struct zps_worker_device *device, 
   why->text[0] = '\0';
   zps_merge_let_go(merge, device); /* what a round that failed has left, and could not unmap */
   if (code == ZPS_OK && n > merge->cap_reached) {
-    void **const reached = realloc(merge->reached, n * sizeof *reached);
-    if (!reached) return false;
-    merge->reached = reached;
+    if (!zps_enlarge(&merge->reached, n, sizeof *merge->reached)) return false;
     merge->cap_reached = n;
   }
   for (uint32_t i = 0; code == ZPS_OK && i < n; i++)

@@ -79,8 +79,9 @@ static zps_err_t build(struct zps_peer_round *round) {
   struct zps_peer_tensor *scheme = round->base.tensor->peer;
   struct zps_program *program = &round->program;
   zps_program_reset(program);
-  round->number = scheme->n_begun++;
-  scheme->scheme->build(&scheme->plan, scheme->state, round->number, program);
+  program->state = scheme->state;
+  program->round = scheme->n_begun++;
+  scheme->scheme->build(&scheme->plan, program);
   zps_run_reset(&round->run, program);
   for (uint32_t i = 0; i < program->n_instrs; i++) round->n_owns += program->instrs[i].type == ZPS_INSTR_OWN;
   zps_err_t err = program->code;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/container.h"
+#include "common/base/enlarge.h"
 #include "common/base/log.h"
 #include "worker/peer/peer.h"
 
@@ -51,10 +52,9 @@ void zps_peer_offer_run(struct zps_round_task *work) {
 
 bool zps_peer_take_offers(struct zps_peer_task *task) {
   const uint32_t n = task->compute.instr.n_in;
-  double *const offers = realloc(task->round->offers, n * ZPS_OFFER_LEN * sizeof *offers);
-  if (!offers) return false;
-  task->round->offers = offers;
-  for (uint32_t i = 0; i < n; i++) zps_compute_doubles(&task->compute.ins[i].view, offers + (size_t)i * ZPS_OFFER_LEN);
+  if (!zps_enlarge(&task->round->offers, n, ZPS_OFFER_LEN * sizeof(double))) return false;
+  for (uint32_t i = 0; i < n; i++)
+    zps_compute_doubles(&task->compute.ins[i].view, task->round->offers + (size_t)i * ZPS_OFFER_LEN);
   return true;
 }
 

@@ -141,7 +141,6 @@ struct zps_peer_round {
   /* Messages that the program does not know (yet), and what they take. */
   struct zps_unexpected_message *unexpected, **unexpected_tail;
   uint64_t unexpected_bytes;
-  uint64_t number;    /* of the round, for its scheme */
   uint32_t n_owns;    /* not carried out */
   uint32_t n_put_off; /* of `results`, those at the end that wait until the gradient is read */
   bool launched, scanned, own_ready;

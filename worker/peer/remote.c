@@ -2,20 +2,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "common/base/bisect.h"
 #include "worker/peer/peer.h"
 
 bool zps_peer_takes_part(const struct zps_round *base, uint32_t rank) {
   const struct zps_peer_plan *plan = &base->tensor->peer->plan;
   uint32_t low = 0, high = plan->n;
   if (rank == base->plane->rank) return false;
-  while (low < high) { /* the place before which all ranks are lower */
-    const uint32_t middle = low + (high - low) / 2;
-    if (zps_peer_rank(plan, middle) < rank) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
+  zps_bisect(low, high, middle, zps_peer_rank(plan, middle) < rank);
   return low < plan->n && zps_peer_rank(plan, low) == rank;
 }
 

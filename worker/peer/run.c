@@ -271,7 +271,7 @@ static zps_err_t call(struct zps_peer_round *round, uint32_t i) {
   }
   if (err == ZPS_OK) {
     const uint32_t n_before = program->n_instrs;
-    scheme->scheme->extend(&scheme->plan, scheme->state, round->number, instr.phase, vectors, lengths, program);
+    scheme->scheme->extend(&scheme->plan, instr.phase, vectors, lengths, program);
     for (uint32_t j = n_before; j < program->n_instrs; j++) round->n_owns += program->instrs[j].type == ZPS_INSTR_OWN;
     err = program->code;
   }

@@ -3,16 +3,12 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/base/bisect.h"
+
 /* The first place from `at` on whose row is not below the limit. */
 static uint64_t find(const int64_t *row_ids, uint64_t at, uint64_t nnz, uint64_t limit) {
   uint64_t low = at, high = nnz;
-  while (low < high) {
-    const uint64_t middle = low + (high - low) / 2;
-    if ((uint64_t)row_ids[middle] < limit)
-      low = middle + 1;
-    else
-      high = middle;
-  }
+  zps_bisect(low, high, middle, (uint64_t)row_ids[middle] < limit);
   return low;
 }
 

@@ -21,61 +21,42 @@ static uint32_t own(const struct zps_peer_plan *plan, struct zps_program *progra
   return zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE);
 }
 
-static void build_agsparse(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  (void)state;
-  (void)round;
+static void build_agsparse(const struct zps_peer_plan *plan, struct zps_program *program) {
   zps_peer_allgather_sum(plan, program, zps_peer_contribute(plan, program, own(plan, program)));
 }
 
-static void build_split(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  (void)state;
-  (void)round;
+static void build_split(const struct zps_peer_plan *plan, struct zps_program *program) {
   const uint32_t mine = zps_peer_split(plan, program, ZPS_STREAM_NONE, ZPS_FORM_SPARSE);
   zps_peer_gather_ranges(plan, program, mine, ZPS_FORM_SPARSE);
 }
 
-static void build_dsar(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  (void)state;
-  (void)round;
+static void build_dsar(const struct zps_peer_plan *plan, struct zps_program *program) {
   zps_peer_split_dense(plan, program, ZPS_STREAM_NONE);
 }
 
-static void build_dense_split(const struct zps_peer_plan *plan, void *state, uint64_t round,
-                              struct zps_program *program) {
-  (void)state;
-  (void)round;
+static void build_dense_split(const struct zps_peer_plan *plan, struct zps_program *program) {
   zps_peer_split_lanes(plan, program, ZPS_FORM_ALL);
 }
 
-static void build_bitmap_split(const struct zps_peer_plan *plan, void *state, uint64_t round,
-                               struct zps_program *program) {
-  (void)state;
-  (void)round;
+static void build_bitmap_split(const struct zps_peer_plan *plan, struct zps_program *program) {
   zps_peer_split_lanes(plan, program, ZPS_FORM_BITS);
 }
 
-static void build_topka(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  (void)state;
-  (void)round;
+static void build_topka(const struct zps_peer_plan *plan, struct zps_program *program) {
   const uint32_t top = zps_program_top(program, own(plan, program), plan->k);
   const uint32_t given = zps_peer_contribute(plan, program, top);
   zps_peer_allgather_sum(plan, program, given);
   if (plan->contributed) zps_program_contributed(program, top);
 }
 
-static void build_gaussiank(const struct zps_peer_plan *plan, void *state, uint64_t round,
-                            struct zps_program *program) {
-  (void)state;
-  (void)round;
+static void build_gaussiank(const struct zps_peer_plan *plan, struct zps_program *program) {
   const bool corrected = !(plan->without & ZPS_WITHOUT_CORRECTION);
   const uint32_t selected = zps_program_normal(program, own(plan, program), plan->k, corrected);
   zps_peer_allgather_sum(plan, program, zps_peer_contribute(plan, program, selected));
   if (plan->contributed) zps_program_contributed(program, selected);
 }
 
-static void build_topkdsa(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  (void)state;
-  (void)round;
+static void build_topkdsa(const struct zps_peer_plan *plan, struct zps_program *program) {
   const uint32_t top = zps_program_top(program, own(plan, program), plan->k);
   if (plan->bits)
     zps_peer_split_dense(plan, program, top);

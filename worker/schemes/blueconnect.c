@@ -137,11 +137,8 @@ static void build_grid(const struct zps_peer_plan *plan, struct grid *grid, stru
   free(streams);
 }
 
-static void build_blueconnect(const struct zps_peer_plan *plan, void *state, uint64_t round,
-                              struct zps_program *program) {
+static void build_blueconnect(const struct zps_peer_plan *plan, struct zps_program *program) {
   struct grid grid;
-  (void)state;
-  (void)round;
   if (make_grid(plan, &grid)) {
     build_grid(plan, &grid, program);
   } else {
@@ -150,21 +147,13 @@ static void build_blueconnect(const struct zps_peer_plan *plan, void *state, uin
   free(grid.places);
 }
 
-static void build_ring(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
+static void build_ring(const struct zps_peer_plan *plan, struct zps_program *program) {
   struct zps_peer_plan one = *plan;
-  struct grid grid;
-  (void)state;
-  (void)round;
   one.n_levels = 1;
   one.levels[0] = plan->n;
   one.algorithms[0] = ZPS_LEVEL_RING;
   one.hosts = one.racks = NULL;
-  if (make_grid(&one, &grid)) {
-    build_grid(&one, &grid, program);
-  } else {
-    program->code = ZPS_ERR_NOMEM;
-  }
-  free(grid.places);
+  build_blueconnect(&one, program);
 }
 
 const struct zps_peer_scheme zps_peer_blueconnect = {

@@ -10,9 +10,7 @@
 
 enum { TAG_UP = 0, TAG_DOWN = 64 }; /* plus the stage */
 
-static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  (void)state;
-  (void)round;
+static void build(const struct zps_peer_plan *plan, struct zps_program *program) {
   const uint32_t top = zps_program_top(program, zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE), plan->k);
   uint32_t kept = zps_peer_contribute(plan, program, top);
   uint32_t stage = 0;

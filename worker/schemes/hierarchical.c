@@ -76,7 +76,7 @@ static void build_inner(const struct zps_peer_plan *plan, const struct hosts *ho
   } else {
     const struct zps_peer_plan inner = among(plan, hosts, master);
     zps_program_hold(program, held[0]);
-    plan->inner->build(&inner, NULL, 0, program);
+    plan->inner->build(&inner, program);
   }
 }
 
@@ -222,10 +222,8 @@ static bool hosts_open(const struct zps_peer_plan *plan, struct hosts *hosts, st
   return true;
 }
 
-static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
+static void build(const struct zps_peer_plan *plan, struct zps_program *program) {
   struct hosts hosts;
-  (void)state;
-  (void)round;
   if (!hosts_open(plan, &hosts, program)) return;
   if (offers(plan, &hosts)) {
     build_offer(plan, &hosts, program);
@@ -235,12 +233,10 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
   free(hosts.masters);
 }
 
-static void extend(const struct zps_peer_plan *plan, void *state, uint64_t round, uint32_t phase,
-                   const double *const *vectors, const uint32_t *lengths, struct zps_program *program) {
+static void extend(const struct zps_peer_plan *plan, uint32_t phase, const double *const *vectors,
+                   const uint32_t *lengths, struct zps_program *program) {
   const bool yes = lengths[0] > 0 && vectors[0][0] != 0;
   struct hosts hosts;
-  (void)state;
-  (void)round;
   if (!hosts_open(plan, &hosts, program)) return;
   if (phase == PHASE_REACHED) {
     build_reached(plan, &hosts, yes, program);

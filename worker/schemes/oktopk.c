@@ -158,10 +158,9 @@ static void split_and_reduce(const struct zps_peer_plan *plan, struct zps_oktopk
   reduce(plan, self, ZPS_OKTOPK_TAG_SPLIT, program);
 }
 
-static void partition(const struct zps_peer_plan *plan, struct zps_oktopk *self, uint64_t round,
-                      struct zps_program *program) {
+static void partition(const struct zps_peer_plan *plan, struct zps_oktopk *self, struct zps_program *program) {
   const uint32_t n = plan->n * self->n_buckets;
-  if (!renews_bounds(plan, self, round)) {
+  if (!renews_bounds(plan, self, program->round)) {
     split_and_reduce(plan, self, program);
     return;
   }
@@ -194,23 +193,22 @@ static void agree(const struct zps_peer_plan *plan, struct zps_oktopk *self, str
   zps_program_call(program, self->streams, n_said, PHASE_AGREE);
 }
 
-static void select_local(const struct zps_peer_plan *plan, struct zps_oktopk *self, uint64_t round,
-                         struct zps_program *program) {
+static void select_local(const struct zps_peer_plan *plan, struct zps_oktopk *self, struct zps_program *program) {
   if (self->renews) {
     const uint32_t kth = zps_program_kth(program, &self->own, 1, plan->k);
     zps_program_call(program, &kth, 1, PHASE_LOCAL);
   } else {
-    partition(plan, self, round, program);
+    partition(plan, self, program);
   }
 }
 
-static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  struct zps_oktopk *self = state;
+static void build(const struct zps_peer_plan *plan, struct zps_program *program) {
+  struct zps_oktopk *self = program->state;
   const uint32_t own = zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE);
-  if (self->restarts) restart(plan, self, round);
+  if (self->restarts) restart(plan, self, program->round);
   self->own = self->selected = own;
-  self->renews = renews_thresholds(plan, self, round);
-  self->ahead = !self->renews && !renews_bounds(plan, self, round);
+  self->renews = renews_thresholds(plan, self, program->round);
+  self->ahead = !self->renews && !renews_bounds(plan, self, program->round);
   if (!self->renews && plan->n > 1) self->selected = zps_program_threshold(program, own, self->local, plan->k);
   if (plan->n == 1) {
     const uint32_t top = zps_program_top(program, own, plan->k);
@@ -222,8 +220,8 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
 }
 
 /* Regions that were cut by other boundaries are taken in, and left. */
-static void start_over(const struct zps_peer_plan *plan, struct zps_oktopk *self, uint64_t round,
-                       const double *const *said, struct zps_program *program) {
+static void start_over(const struct zps_peer_plan *plan, struct zps_oktopk *self, const double *const *said,
+                       struct zps_program *program) {
   for (uint32_t i = 0; i + 1 < plan->n; i++) {
     for (uint32_t b = 0; b < self->n_buckets; b++) {
       const double rows = said[i][SAID_ROWS + b];
@@ -233,13 +231,13 @@ static void start_over(const struct zps_peer_plan *plan, struct zps_oktopk *self
     }
     if (said[i][SAID_GENERATION] > self->generation) self->generation = said[i][SAID_GENERATION];
   }
-  restart(plan, self, round);
+  restart(plan, self, program->round);
   self->selected = self->own;
   self->renews = true;
-  select_local(plan, self, round, program);
+  select_local(plan, self, program);
 }
 
-static void agreed(const struct zps_peer_plan *plan, struct zps_oktopk *self, uint64_t round, const double *const *said,
+static void agreed(const struct zps_peer_plan *plan, struct zps_oktopk *self, const double *const *said,
                    struct zps_program *program) {
   bool same = true;
   for (uint32_t i = 0; i + 1 < plan->n; i++) {
@@ -247,11 +245,11 @@ static void agreed(const struct zps_peer_plan *plan, struct zps_oktopk *self, ui
     same &= (said[i][SAID_ROWS] >= 0) == self->ahead;
   }
   if (!same) {
-    start_over(plan, self, round, said, program);
+    start_over(plan, self, said, program);
   } else if (self->ahead) {
     reduce(plan, self, ZPS_OKTOPK_TAG_AHEAD, program);
   } else {
-    select_local(plan, self, round, program);
+    select_local(plan, self, program);
   }
 }
 
@@ -294,18 +292,18 @@ static void balance_and_gather(const struct zps_peer_plan *plan, struct zps_okto
   if (plan->contributed) zps_program_contributed(program, zps_program_common(program, self->selected, result));
 }
 
-static void extend(const struct zps_peer_plan *plan, void *state, uint64_t round, uint32_t phase,
-                   const double *const *vectors, const uint32_t *lengths, struct zps_program *program) {
-  struct zps_oktopk *self = state;
+static void extend(const struct zps_peer_plan *plan, uint32_t phase, const double *const *vectors,
+                   const uint32_t *lengths, struct zps_program *program) {
+  struct zps_oktopk *self = program->state;
   (void)lengths; /* what arrives was checked against the RECV's length */
   switch ((enum phase)phase) {
     case PHASE_AGREE:
-      agreed(plan, self, round, vectors, program);
+      agreed(plan, self, vectors, program);
       break;
     case PHASE_LOCAL:
       self->local = vectors[0][0];
       self->selected = zps_program_threshold(program, self->selected, self->local, plan->k);
-      partition(plan, self, round, program);
+      partition(plan, self, program);
       break;
     case PHASE_BOUNDS:
       set_bounds(plan, self, vectors[0]);

@@ -46,13 +46,12 @@ struct zps_peer_scheme {
   /* The last round built has failed here, at whatever point: other ranks may have ended it, or never begun. Ranks call
    * it and the next build at different times, so their programs have to find out which rank remembers which round. */
   void (*failed)(void *state);
-  /* The program of round number `round` (0, 1, ... as the tensor's rounds begin; where some failed, not the same on all
-   * ranks). */
-  void (*build)(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program);
+  /* The program of a round: the caller has set its `state` and `round`. */
+  void (*build)(const struct zps_peer_plan *plan, struct zps_program *program);
   /* After CALL `phase`: appends instructions, knowing `vectors`, those of the CALL's ins, one after another with
    * `lengths`. Called in the order in which the CALLs' streams become ready. */
-  void (*extend)(const struct zps_peer_plan *plan, void *state, uint64_t round, uint32_t phase,
-                 const double *const *vectors, const uint32_t *lengths, struct zps_program *program);
+  void (*extend)(const struct zps_peer_plan *plan, uint32_t phase, const double *const *vectors,
+                 const uint32_t *lengths, struct zps_program *program);
 };
 
 /* Number, name and flags of a scheme: ZPS_PEER_SCHEME(RING). */

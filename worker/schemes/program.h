@@ -98,6 +98,8 @@ struct zps_instr {
 
 struct zps_program {
   zps_err_t code; /* the first failure to build; later calls do nothing */
+  void *state;    /* of a stateful scheme (peer_scheme.h); NULL otherwise */
+  uint64_t round; /* number of the round: 0, 1, ... as the tensor's rounds begin. With failures ranks may differ */
   bool holds;     /* a stream, held, stands for this rank's gradient */
   uint32_t held;
   struct zps_instr *instrs;

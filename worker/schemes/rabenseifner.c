@@ -37,11 +37,9 @@ static void build_extra(const struct zps_peer_plan *plan, uint32_t n, struct zps
   zps_program_result(program, zps_program_recv(program, partner, tag + TAG_OUT, range.lo, range.hi));
 }
 
-static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
+static void build(const struct zps_peer_plan *plan, struct zps_program *program) {
   const uint32_t n = zps_peer_floor2(plan->n), chunks = zps_peer_lanes(plan);
   uint32_t *const numbers = calloc(n, sizeof *numbers), streams[2];
-  (void)state;
-  (void)round;
   if (!numbers) program->code = ZPS_ERR_NOMEM;
   for (uint32_t i = 0; numbers && i < n; i++) numbers[i] = i;
   const struct zps_group group = {.places = numbers, .n = n, .me = plan->me, .stride = 1};

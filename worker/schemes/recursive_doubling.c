@@ -9,12 +9,10 @@
 
 enum tag { TAG_IN, TAG_OUT, TAG_STAGE };
 
-static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
+static void build(const struct zps_peer_plan *plan, struct zps_program *program) {
   const uint32_t n = zps_peer_floor2(plan->n);
   const uint32_t own = zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE);
   uint32_t held = zps_peer_contribute(plan, program, own);
-  (void)state;
-  (void)round;
   if (plan->me >= n) {
     const uint32_t partner = zps_peer_rank(plan, plan->me - n);
     zps_program_send(program, held, partner, TAG_IN);

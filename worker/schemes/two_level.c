@@ -51,12 +51,10 @@ static void build_lane(const struct zps_peer_plan *plan, const uint32_t *masters
   }
 }
 
-static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
+static void build(const struct zps_peer_plan *plan, struct zps_program *program) {
   const uint32_t chunks = zps_peer_lanes(plan);
   uint32_t *const masters = calloc(plan->n, 2 * sizeof *masters), *const leaves = masters ? masters + plan->n : NULL;
   struct zps_range *const ranges = calloc(plan->n, sizeof *ranges);
-  (void)state;
-  (void)round;
   if (masters && ranges) {
     const uint32_t n_masters = zps_peer_masters(plan, masters);
     for (uint32_t lane = 0; lane < chunks; lane++) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/enlarge.h"
 #include "gpu/device.h"
 #include "worker/select/estimate.h"
 #include "worker/select/magnitude.h"
@@ -293,9 +294,8 @@ zps_err_t zps_on_device_clear_picks(struct zenps_sparsifier *sparsifier, struct 
 
 static zps_err_t grow_here(struct ids *ids, uint64_t n, struct zps_error *error) {
   if (n <= ids->capacity_here) return ZPS_OK;
-  int64_t *const grown = realloc(ids->here, n * sizeof *grown);
-  if (!grown) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %llu row numbers", (unsigned long long)n);
-  ids->here = grown;
+  if (!zps_enlarge(&ids->here, n, sizeof *ids->here))
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %llu row numbers", (unsigned long long)n);
   ids->capacity_here = n;
   return ZPS_OK;
 }

@@ -176,31 +176,14 @@ static void run_buckets(struct zenps_sparsifier *sparsifier, const void *gradien
 }
 
 void zps_sparsifier_run(struct zenps_sparsifier *sparsifier, const void *gradient) {
+  static void (*const runs[])(struct zenps_sparsifier * sparsifier, const void *gradient, double factor) = {
+      [ZENPS_SPARSIFY_TOPK] = run_topk,       [ZENPS_SPARSIFY_SAMPLED] = run_sampled,
+      [ZENPS_SPARSIFY_REUSED] = run_reused,   [ZENPS_SPARSIFY_GAUSSIAN] = run_gaussian,
+      [ZENPS_SPARSIFY_BUCKETS] = run_buckets, [ZENPS_SPARSIFY_THRESHOLD] = run_threshold,
+      [ZENPS_SPARSIFY_SCHEME] = run_scheme};
   const double factor = zps_feedback_clip(&sparsifier->feedback, gradient);
   sparsifier->picks.n = 0;
-  switch (sparsifier->options.kind) {
-    case ZENPS_SPARSIFY_TOPK:
-      run_topk(sparsifier, gradient, factor);
-      break;
-    case ZENPS_SPARSIFY_SAMPLED:
-      run_sampled(sparsifier, gradient, factor);
-      break;
-    case ZENPS_SPARSIFY_REUSED:
-      run_reused(sparsifier, gradient, factor);
-      break;
-    case ZENPS_SPARSIFY_GAUSSIAN:
-      run_gaussian(sparsifier, gradient, factor);
-      break;
-    case ZENPS_SPARSIFY_BUCKETS:
-      run_buckets(sparsifier, gradient, factor);
-      break;
-    case ZENPS_SPARSIFY_THRESHOLD:
-      run_threshold(sparsifier, gradient, factor);
-      break;
-    case ZENPS_SPARSIFY_SCHEME:
-      run_scheme(sparsifier, gradient, factor);
-      break;
-  }
+  runs[sparsifier->options.kind](sparsifier, gradient, factor);
   if (sparsifier->options.capped && sparsifier->picks.n > zps_sparsifier_total_k(sparsifier))
     (void)zps_picks_keep(sparsifier->dtype, &sparsifier->picks, zps_sparsifier_total_k(sparsifier));
   sparsifier->steps++;

@@ -47,13 +47,13 @@ static void read_done(struct ofi_net *net, struct ofi_op *op, int err, const cha
     if (read->state == OFI_READ_LOST_IN_FLIGHT) {
       read->state = OFI_READ_LOST;
     } else {
-      zps_ofi_read_unlink(&net->quarantine, read);
+      zps_net_read_unlink(&net->quarantine, read);
       if (read->release) read->release(read);
     }
     zps_ofi_peer_unref(peer);
     return;
   }
-  zps_ofi_read_unlink(&peer->posted, read);
+  zps_net_read_unlink(&peer->posted, read);
   zps_err_t code = ZPS_OK;
   if (err == 0) {
     net->base.counters.reads++;
@@ -66,7 +66,7 @@ static void read_done(struct ofi_net *net, struct ofi_op *op, int err, const cha
     zps_log_debug("peer %s: a read of %zu bytes failed: %s", peer->addr->text, len, text);
   }
   if (net->closing) {
-    zps_ofi_read_push(&net->failed, read); /* called back with the others, when the endpoint is closed */
+    zps_net_read_push(&net->failed, read); /* called back with the others, when the endpoint is closed */
   } else {
     zps_ofi_read_finish(read, code);
   }

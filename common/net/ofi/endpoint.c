@@ -307,13 +307,13 @@ static void drain(struct ofi_net *net) {
 static void call_back_all(struct ofi_net *net) {
   struct zps_net_read *read;
   struct ofi_peer *peer;
-  while ((read = zps_ofi_read_pop(&net->failed))) {
+  while ((read = zps_net_read_pop(&net->failed))) {
     const bool lost = read->state == OFI_READ_LOST || read->state == OFI_READ_LOST_IN_FLIGHT;
     zps_ofi_read_finish(read, lost ? ZPS_ERR_PEER_LOST : ZPS_ERR_CLOSED);
   }
   LIST_FOREACH(peer, &net->peers, all_link) {
-    while ((read = zps_ofi_read_pop(&peer->queued))) zps_ofi_read_finish(read, ZPS_ERR_CLOSED);
-    while ((read = zps_ofi_read_pop(&peer->posted))) zps_ofi_read_finish(read, ZPS_ERR_CLOSED);
+    while ((read = zps_net_read_pop(&peer->queued))) zps_ofi_read_finish(read, ZPS_ERR_CLOSED);
+    while ((read = zps_net_read_pop(&peer->posted))) zps_ofi_read_finish(read, ZPS_ERR_CLOSED);
   }
   zps_ofi_quarantine_end(net);
 }

@@ -78,10 +78,6 @@ enum ofi_read_state {
   OFI_READ_QUARANTINED,    /* in `quarantine`: called back, and the fabric still has it */
 };
 
-struct ofi_read_list {
-  struct zps_net_read *first, *last;
-};
-
 enum ofi_peer_state { OFI_PEER_LIVE, OFI_PEER_FAILED, OFI_PEER_EVICTED };
 
 struct ofi_peer {
@@ -94,7 +90,7 @@ struct ofi_peer {
   unsigned n_sends;          /* send buffers held */
   unsigned life;             /* times that it was renewed */
   struct ofi_op_queue sends; /* waiting to be posted, in order */
-  struct ofi_read_list queued, posted;
+  struct zps_net_read_list queued, posted;
   uint64_t blocked_since_ns;
   zps_err_t error;
   char error_text[200];
@@ -151,8 +147,8 @@ struct ofi_net {
   SLIST_HEAD(, ofi_addr) addrs;
   LIST_HEAD(, ofi_peer) peers;
   TAILQ_HEAD(, ofi_peer) retry, errors;
-  struct ofi_read_list failed;     /* called back by the next progress */
-  struct ofi_read_list quarantine; /* done, but not released */
+  struct zps_net_read_list failed;     /* called back by the next progress */
+  struct zps_net_read_list quarantine; /* done, but not released */
 };
 
 static inline struct ofi_net *ofi_net_of(struct zps_net *net) {
@@ -225,9 +221,6 @@ zps_err_t zps_ofi_reserve(struct zps_net *net, int count) ZPS_MUSTCHECK;
 unsigned zps_ofi_unsent(const struct zps_net_peer *peer);
 zps_err_t zps_ofi_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
 zps_err_t zps_ofi_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS_MUSTCHECK;
-void zps_ofi_read_push(struct ofi_read_list *list, struct zps_net_read *read);
-struct zps_net_read *zps_ofi_read_pop(struct ofi_read_list *list);
-void zps_ofi_read_unlink(struct ofi_read_list *list, struct zps_net_read *read);
 /* done(), and release() where that follows. */
 void zps_ofi_read_finish(struct zps_net_read *read, zps_err_t code);
 /* Releases the reads in quarantine: the fabric is through with all. Returns their number. */

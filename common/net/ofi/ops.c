@@ -124,37 +124,6 @@ zps_err_t zps_ofi_send(struct zps_net_peer *net_peer, const void *data, size_t l
 
 /* ---- reads ---- */
 
-void zps_ofi_read_push(struct ofi_read_list *list, struct zps_net_read *read) {
-  read->next = NULL;
-  read->prev = list->last;
-  if (list->last) {
-    list->last->next = read;
-  } else {
-    list->first = read;
-  }
-  list->last = read;
-}
-
-void zps_ofi_read_unlink(struct ofi_read_list *list, struct zps_net_read *read) {
-  if (read->prev) {
-    read->prev->next = read->next;
-  } else {
-    list->first = read->next;
-  }
-  if (read->next) {
-    read->next->prev = read->prev;
-  } else {
-    list->last = read->prev;
-  }
-  read->next = read->prev = NULL;
-}
-
-struct zps_net_read *zps_ofi_read_pop(struct ofi_read_list *list) {
-  struct zps_net_read *read = list->first;
-  if (read) zps_ofi_read_unlink(list, read);
-  return read;
-}
-
 void zps_ofi_read_finish(struct zps_net_read *read, zps_err_t code) {
   void (*release)(struct zps_net_read *) = code == ZPS_ERR_PEER_LOST ? read->release : NULL;
   read->done(read, code);
@@ -164,7 +133,7 @@ void zps_ofi_read_finish(struct zps_net_read *read, zps_err_t code) {
 unsigned zps_ofi_quarantine_end(struct ofi_net *net) {
   struct zps_net_read *read;
   unsigned n = 0;
-  for (; (read = zps_ofi_read_pop(&net->quarantine)); n++)
+  for (; (read = zps_net_read_pop(&net->quarantine)); n++)
     if (read->release) read->release(read);
   return n;
 }
@@ -173,10 +142,10 @@ unsigned zps_ofi_read_report(struct ofi_net *net) {
   struct zps_net_read *read;
   unsigned n = 0;
   /* Bounded: a callback may start the next read that fails. */
-  for (; n < REPORTS_PER_PROGRESS && (read = zps_ofi_read_pop(&net->failed)); n++) {
+  for (; n < REPORTS_PER_PROGRESS && (read = zps_net_read_pop(&net->failed)); n++) {
     if (read->state == OFI_READ_LOST_IN_FLIGHT) {
       read->state = OFI_READ_QUARANTINED;
-      zps_ofi_read_push(&net->quarantine, read);
+      zps_net_read_push(&net->quarantine, read);
       read->done(read, ZPS_ERR_PEER_LOST);
     } else {
       zps_ofi_read_finish(read, read->state == OFI_READ_LOST ? ZPS_ERR_PEER_LOST : ZPS_ERR_FABRIC);
@@ -187,7 +156,7 @@ unsigned zps_ofi_read_report(struct ofi_net *net) {
 
 static void read_defer(struct ofi_net *net, struct zps_net_read *read, enum ofi_read_state state) {
   read->state = (uint8_t)state;
-  zps_ofi_read_push(&net->failed, read);
+  zps_net_read_push(&net->failed, read);
 }
 
 /* Posts the read, or arranges for its failure; false when the fabric pushes back. */
@@ -204,7 +173,7 @@ static bool read_post(struct ofi_peer *peer, struct zps_net_read *read) {
     op->life = peer->life;
     read->op = op;
     read->state = OFI_READ_POSTED;
-    zps_ofi_read_push(&peer->posted, read);
+    zps_net_read_push(&peer->posted, read);
     peer->n_posted++;
     peer->n_reads++;
     net->n_reads++;
@@ -233,7 +202,7 @@ zps_err_t zps_ofi_read(struct zps_net_peer *net_peer, struct zps_net_read *read)
     read_defer(net, read, OFI_READ_LOST);
   } else if (peer->queued.first || !read_post(peer, read)) {
     read->state = OFI_READ_QUEUED;
-    zps_ofi_read_push(&peer->queued, read);
+    zps_net_read_push(&peer->queued, read);
     peer_block(peer);
   }
   return ZPS_OK;
@@ -257,10 +226,10 @@ static bool peer_retry(struct ofi_peer *peer) {
   }
   struct zps_net_read *read;
   while ((read = peer->queued.first)) {
-    zps_ofi_read_unlink(&peer->queued, read);
+    zps_net_read_unlink(&peer->queued, read);
     if (!read_post(peer, read)) {
       /* Reads have no order among each other, so that one at the tail is as good as one at the head. */
-      zps_ofi_read_push(&peer->queued, read);
+      zps_net_read_push(&peer->queued, read);
       break;
     }
     moved = true;

@@ -118,11 +118,11 @@ static void peer_silence(struct ofi_peer *peer) {
   peer->in_retry = false;
 }
 
-static void reads_lose(struct ofi_net *net, struct ofi_read_list *list, enum ofi_read_state state) {
+static void reads_lose(struct ofi_net *net, struct zps_net_read_list *list, enum ofi_read_state state) {
   struct zps_net_read *read;
-  while ((read = zps_ofi_read_pop(list))) {
+  while ((read = zps_net_read_pop(list))) {
     read->state = (uint8_t)state;
-    zps_ofi_read_push(&net->failed, read);
+    zps_net_read_push(&net->failed, read);
   }
 }
 

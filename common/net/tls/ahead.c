@@ -311,14 +311,14 @@ void zps_tlsnet_ahead_came(struct tlsnet_conn *conn, size_t len) {
   struct tlsnet_incoming *const in = oldest_incomplete(conn);
   in->got += (uint32_t)len;
   while (in->reads.first && start_of(in, in->reads.first) + in->reads.first->len <= in->got)
-    zps_tlsnet_read_came(conn->net, zps_tlsnet_read_pop(&in->reads));
+    zps_tlsnet_read_came(conn->net, zps_net_read_pop(&in->reads));
   incoming_end(in);
 }
 
 void zps_tlsnet_ahead_withdrawn(struct tlsnet_conn *conn) {
   struct tlsnet_incoming *const in = oldest_incomplete(conn);
   struct zps_net_read *read;
-  while ((read = zps_tlsnet_read_pop(&in->reads)) != NULL) zps_tlsnet_read_queue(tlsnet_peer_of(read->peer), read);
+  while ((read = zps_net_read_pop(&in->reads)) != NULL) zps_tlsnet_read_queue(tlsnet_peer_of(read->peer), read);
   incoming_drop(in);
   in->len = in->got;
   incoming_end(in);
@@ -351,7 +351,7 @@ bool zps_tlsnet_ahead_read(struct tlsnet_conn *conn, struct zps_net_read *read) 
   if (here == read->len)
     zps_tlsnet_read_came(conn->net, read);
   else
-    zps_tlsnet_read_push(&in->reads, read);
+    zps_net_read_push(&in->reads, read);
   incoming_end(in);
   return true;
 }
@@ -360,14 +360,14 @@ void zps_tlsnet_ahead_lose(struct tlsnet_conn *conn, const struct tlsnet_peer *o
   struct tlsnet_incoming *in;
   if (!conn->ahead) return;
   TAILQ_FOREACH(in, &conn->ahead->offers, link) {
-    struct tlsnet_read_list reads = in->reads;
+    struct zps_net_read_list reads = in->reads;
     struct zps_net_read *read;
-    in->reads = (struct tlsnet_read_list){0};
-    while ((read = zps_tlsnet_read_pop(&reads)) != NULL) {
+    in->reads = (struct zps_net_read_list){0};
+    while ((read = zps_net_read_pop(&reads)) != NULL) {
       if (read->peer == &of->base)
         zps_tlsnet_read_lose(conn->net, read);
       else
-        zps_tlsnet_read_push(&in->reads, read);
+        zps_net_read_push(&in->reads, read);
     }
   }
 }

@@ -48,10 +48,6 @@ enum tlsnet_read_state {
   TLSNET_READ_CLOSED
 };
 
-struct tlsnet_read_list {
-  struct zps_net_read *first, *last;
-};
-
 /* A read that was asked for: answers come in the order of the questions. */
 struct tlsnet_asked {
   struct zps_net_read *read; /* NULL: it was given up, and its bytes are dropped */
@@ -80,8 +76,8 @@ struct tlsnet_incoming {
   struct tlsnet_conn *conn;
   uint64_t key, at;
   uint32_t len, got, claimed;
-  struct tlsnet_read_list reads; /* claimed, and not all here */
-  uint8_t *buf;                  /* of the bytes from `base` on: those that came before their read */
+  struct zps_net_read_list reads; /* claimed, and not all here */
+  uint8_t *buf;                   /* of the bytes from `base` on: those that came before their read */
   uint32_t base;
   struct zps_net_keep *keep; /* has them, too; may be NULL */
   bool is_used;
@@ -164,7 +160,7 @@ struct tlsnet_peer {
   TAILQ_ENTRY(tlsnet_peer) error_link;
   STAILQ_HEAD(, tlsnet_message) sends; /* waiting for room, in order */
   unsigned n_sends, n_out;             /* how many of them; messages in the connection's `out` */
-  struct tlsnet_read_list reads;       /* waiting to be asked for */
+  struct zps_net_read_list reads;      /* waiting to be asked for */
   uint64_t deadline_ns;                /* to have a connection */
   zps_err_t error;
   char error_text[240];
@@ -207,7 +203,7 @@ struct tlsnet {
   TAILQ_HEAD(, tlsnet_peer) errors;
   TAILQ_HEAD(, tlsnet_incoming) held; /* with `buf`, in their order */
   struct zps_net_keep keep;           /* all of them */
-  struct tlsnet_read_list over;       /* reads to be called back by the next progress: they are lost, or came ahead */
+  struct zps_net_read_list over;      /* reads to be called back by the next progress: they are lost, or came ahead */
   LIST_HEAD(, tlsnet_region) regions[TLSNET_BUCKETS];
 };
 
@@ -336,8 +332,6 @@ void zps_tlsnet_mem_release(struct zps_net *net, struct zps_net_mem *mem);
 void zps_tlsnet_regions_free(struct tlsnet *net);
 /* The bytes [at, at + len) of the memory with this key; NULL: there are none. */
 const uint8_t *zps_tlsnet_region_bytes(const struct tlsnet *net, uint64_t key, uint64_t at, size_t len);
-void zps_tlsnet_read_push(struct tlsnet_read_list *list, struct zps_net_read *read);
-struct zps_net_read *zps_tlsnet_read_pop(struct tlsnet_read_list *list);
 /* To be called back by the next progress. */
 void zps_tlsnet_read_lose(struct tlsnet *net, struct zps_net_read *read);
 /* Its bytes are here: it is called back by the next progress. */

@@ -1,4 +1,4 @@
-/* Registered memory, a note in a table; and lists of reads. */
+/* Registered memory, a note in a table; and the ends of reads. */
 #include <stdlib.h>
 
 #include "common/base/secret.h"
@@ -53,37 +53,16 @@ const uint8_t *zps_tlsnet_region_bytes(const struct tlsnet *net, uint64_t key, u
 
 /* ---- reads of ours ---- */
 
-void zps_tlsnet_read_push(struct tlsnet_read_list *list, struct zps_net_read *read) {
-  read->next = NULL;
-  read->prev = list->last;
-  if (list->last)
-    list->last->next = read;
-  else
-    list->first = read;
-  list->last = read;
-}
-
-struct zps_net_read *zps_tlsnet_read_pop(struct tlsnet_read_list *list) {
-  struct zps_net_read *const read = list->first;
-  if (!read) return NULL;
-  list->first = read->next;
-  if (list->first)
-    list->first->prev = NULL;
-  else
-    list->last = NULL;
-  return read;
-}
-
 /* Only this fabric writes to its buffer, so that a lost read can be released at once. */
 void zps_tlsnet_read_lose(struct tlsnet *net, struct zps_net_read *read) {
   read->peer = NULL;
   read->state = net->closing ? TLSNET_READ_CLOSED : TLSNET_READ_LOST;
-  zps_tlsnet_read_push(&net->over, read);
+  zps_net_read_push(&net->over, read);
 }
 
 void zps_tlsnet_read_came(struct tlsnet *net, struct zps_net_read *read) {
   read->state = TLSNET_READ_CAME;
-  zps_tlsnet_read_push(&net->over, read);
+  zps_net_read_push(&net->over, read);
 }
 
 void zps_tlsnet_came_lose(struct tlsnet *net, const struct tlsnet_peer *of) {
@@ -107,7 +86,7 @@ void zps_tlsnet_asked_lose(struct tlsnet_conn *conn, const struct tlsnet_peer *o
 unsigned zps_tlsnet_read_report(struct tlsnet *net) {
   unsigned n = 0;
   struct zps_net_read *read;
-  for (; (read = zps_tlsnet_read_pop(&net->over)) != NULL; n++) {
+  for (; (read = zps_net_read_pop(&net->over)) != NULL; n++) {
     void (*const release)(struct zps_net_read *) = read->release;
     const bool is_lost = read->state == TLSNET_READ_LOST, came = read->state == TLSNET_READ_CAME;
     if (came) net->base.counters.reads++;

@@ -58,7 +58,7 @@ static void silence(struct tlsnet_peer *peer) {
   peer->n_sends = peer->n_out = 0;
   peer->deadline_ns = ZPS_NEVER;
   for (struct tlsnet_conn *on = conn; on; on = zps_tlsnet_conn_next(on)) zps_tlsnet_asked_lose(on, peer);
-  while ((read = zps_tlsnet_read_pop(&peer->reads)) != NULL) zps_tlsnet_read_lose(net, read);
+  while ((read = zps_net_read_pop(&peer->reads)) != NULL) zps_tlsnet_read_lose(net, read);
   zps_tlsnet_came_lose(net, peer);
   if (conn) LIST_REMOVE(peer, conn_link);
   if (conn) zps_tlsnet_offers_drop(conn); /* those that others still want are asked for */

@@ -106,7 +106,7 @@ zps_err_t zps_tlsnet_send(struct zps_net_peer *net_peer, const void *data, size_
 
 void zps_tlsnet_read_queue(struct tlsnet_peer *peer, struct zps_net_read *read) {
   read->state = TLSNET_READ_QUEUED;
-  zps_tlsnet_read_push(&peer->reads, read);
+  zps_net_read_push(&peer->reads, read);
   for (struct tlsnet_conn *conn = peer->conn; conn; conn = zps_tlsnet_conn_next(conn)) zps_tlsnet_conn_dirty(conn);
 }
 
@@ -161,8 +161,7 @@ static void questions_add(struct tlsnet_conn *first) {
   struct tlsnet_peer *peer;
   LIST_FOREACH(peer, &first->peers, conn_link) {
     struct tlsnet_conn *conn;
-    while (peer->reads.first && (conn = least_asked(first)) != NULL)
-      question_add(conn, zps_tlsnet_read_pop(&peer->reads));
+    while (peer->reads.first && (conn = least_asked(first)) != NULL) question_add(conn, zps_net_read_pop(&peer->reads));
   }
 }
 

@@ -450,7 +450,7 @@ static void an_evicted_peer_loses_its_reads(void **state) {
   start_read(SERVER, 0, 64);
   early = record;
   struct tlsnet *const net = tlsnet_of(ends[SERVER].net);
-  (void)zps_tlsnet_read_pop(&net->over); /* the copy takes its place */
+  (void)zps_net_read_pop(&net->over); /* the copy takes its place */
   early.read.ctx = &early;
   zps_tlsnet_read_came(net, &early.read);
   start_read(SERVER, 64, LEN / 2);

@@ -101,7 +101,7 @@ static void no_racks(void **state) {
 /* Ranks that rank `me` sends to. */
 static void peers_of(const struct zps_peer_tensor *made, bool *sends_to) {
   struct zps_program program = {0};
-  made->scheme->build(&made->plan, NULL, 0, &program);
+  made->scheme->build(&made->plan, &program);
   assert_int_equal(program.code, ZPS_OK);
   for (uint32_t i = 0; i < program.n_instrs; i++) {
     if (program.instrs[i].type == ZPS_INSTR_SEND) sends_to[program.instrs[i].peer] = true;

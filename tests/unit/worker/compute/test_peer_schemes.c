@@ -389,7 +389,7 @@ static void built_destroy(void *ctx) {
 
 static zps_err_t built_create(void *ctx) {
   struct built *const built = ctx;
-  built->scheme->build(&built->plan, NULL, 0, &built->program);
+  built->scheme->build(&built->plan, &built->program);
   const zps_err_t code = built->program.code;
   if (code != ZPS_OK) zps_program_fini(&built->program);
   return code;

@@ -27,17 +27,13 @@ static int end_test(void **state) {
 }
 
 /* A scheme that goes on, with agsparse, when rank 1 has said a number. */
-static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  (void)state;
-  (void)round;
+static void build(const struct zps_peer_plan *plan, struct zps_program *program) {
   assert_int_equal(zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE), OWN);
   zps_program_call(program, &(uint32_t){zps_program_recv_vector(program, 1, TAG_ANSWER, 1)}, 1, 0);
 }
 
-static void extend(const struct zps_peer_plan *plan, void *state, uint64_t round, uint32_t phase,
-                   const double *const *vectors, const uint32_t *lengths, struct zps_program *program) {
-  (void)state;
-  (void)round;
+static void extend(const struct zps_peer_plan *plan, uint32_t phase, const double *const *vectors,
+                   const uint32_t *lengths, struct zps_program *program) {
   (void)phase;
   (void)vectors;
   (void)lengths;

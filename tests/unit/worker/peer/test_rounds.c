@@ -483,9 +483,7 @@ static void memory_failed(void *state) {
   ++*(unsigned *)state;
 }
 
-static void memory_build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  (void)state;
-  (void)round;
+static void memory_build(const struct zps_peer_plan *plan, struct zps_program *program) {
   zps_peer_allgather_sum(plan, program, zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE));
 }
 
