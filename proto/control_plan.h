@@ -8,7 +8,7 @@
 struct zps_tensor_report {
   uint64_t job_id;
   uint32_t tensor;
-  struct zps_plan_told told;
+  struct zps_plan_request told;
 };
 ZPS_MESSAGE_WRITER(report, struct zps_tensor_report)
 /* The sketch, if there is one, goes to *sketch, which the report points to. Impossible measures are left out. */

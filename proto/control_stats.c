@@ -27,12 +27,12 @@ zps_json *zps_control_mishaps_write(zps_json *object, const struct zps_mishaps *
   return object;
 }
 
-static const struct zps_field news[] = {
-    {"tensor", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_tensor_news, tensor)},
-    {"done", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_tensor_news, done)},
-    {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_tensor_news, growth), .part = &zps_control_tally},
+static const struct zps_field growth[] = {
+    {"tensor", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_tensor_growth, tensor)},
+    {"done", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_tensor_growth, done)},
+    {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_tensor_growth, growth), .part = &zps_control_tally},
 };
-const struct zps_fields zps_control_news = {.name = "job.stats", ZPS_FIELDS_OF(struct zps_tensor_news, news)};
+const struct zps_fields zps_control_growth = {.name = "job.stats", ZPS_FIELDS_OF(struct zps_tensor_growth, growth)};
 
 static zps_json *put_rows(const void *at) {
   return *(zps_json *const *)at;
@@ -57,23 +57,24 @@ static const struct zps_field rank_round[] = {
 };
 static const struct zps_fields rank_round_fields = {ZPS_FIELDS_OF(struct zps_rank_round, rank_round)};
 static const struct zps_field stats[] = {
-    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_rank_news, job_id)},
-    {"tensors", ZPS_FIELD_OTHER, ZPS_FIELD_AT(struct zps_rank_news, rows), .put = put_rows, .take = take_rows,
+    {"job_id", ZPS_FIELD_HEX, ZPS_FIELD_AT(struct zps_rank_report, job_id)},
+    {"tensors", ZPS_FIELD_OTHER, ZPS_FIELD_AT(struct zps_rank_report, rows), .put = put_rows, .take = take_rows,
      .form = "list of objects"},
-    {"kept_bytes", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_news, kept_bytes), .min = 1, .max = COUNT_MAX,
+    {"kept_bytes", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_report, kept_bytes), .min = 1, .max = COUNT_MAX,
      .optional = true},
-    {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_rank_news, mishaps), .part = &mishaps_fields},
-    {"busy", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_news, load.busy), .min = 1, .max = 1000, .optional = true},
-    {"starved", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_news, load.starved), .min = 1, .max = 1000,
+    {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_rank_report, mishaps), .part = &mishaps_fields},
+    {"busy", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_report, load.busy), .min = 1, .max = 1000,
      .optional = true},
-    {"rounds", ZPS_FIELD_OBJECT, ZPS_FIELD_ROW_AT(struct zps_rank_news, rounds, n_rounds), .part = &rank_round_fields,
+    {"starved", ZPS_FIELD_NUMBER, ZPS_FIELD_AT(struct zps_rank_report, load.starved), .min = 1, .max = 1000,
      .optional = true},
-    {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_rank_news, first), .part = &zps_control_error},
+    {"rounds", ZPS_FIELD_OBJECT, ZPS_FIELD_ROW_AT(struct zps_rank_report, rounds, n_rounds), .part = &rank_round_fields,
+     .optional = true},
+    {.type = ZPS_FIELD_PART, ZPS_FIELD_AT(struct zps_rank_report, first), .part = &zps_control_error},
 };
-const struct zps_fields zps_control_stats = {.name = "job.stats", ZPS_FIELDS_OF(struct zps_rank_news, stats)};
+const struct zps_fields zps_control_stats = {.name = "job.stats", ZPS_FIELDS_OF(struct zps_rank_report, stats)};
 
-zps_json *zps_control_stats_write(const struct zps_rank_news *from, zps_json *rows) {
-  struct zps_rank_news sent = *from;
+zps_json *zps_control_stats_write(const struct zps_rank_report *from, zps_json *rows) {
+  struct zps_rank_report sent = *from;
   sent.rows = rows;
   return zps_fields_write(&zps_control_stats, &sent);
 }

@@ -19,16 +19,16 @@ ZPS_MESSAGE_READER(tally, struct zps_tally)
 zps_json *zps_control_mishaps_write(zps_json *object, const struct zps_mishaps *mishaps);
 
 /* A tensor's row of job.stats. */
-struct zps_tensor_news {
+struct zps_tensor_growth {
   uint32_t tensor;
   uint64_t done;           /* rounds of it that the rank has finished in all */
   struct zps_tally growth; /* since its last report */
 };
 /* `rows`, an array, may be NULL: no memory. Returns it, or NULL. */
-ZPS_MESSAGE(news, struct zps_tensor_news)
+ZPS_MESSAGE(growth, struct zps_tensor_growth)
 /* `rows`, an array, may be NULL: no memory. Returns it, or NULL. */
-static inline zps_json *zps_control_news_append(zps_json *rows, const struct zps_tensor_news *news) {
-  return zps_json_append(rows, zps_control_news_write(news));
+static inline zps_json *zps_control_growth_append(zps_json *rows, const struct zps_tensor_growth *growth) {
+  return zps_json_append(rows, zps_control_growth_write(growth));
 }
 
 /* A round between ranks that has been in flight for a second, as one of its ranks sees it. */
@@ -42,7 +42,7 @@ struct zps_rank_round {
   uint32_t ranks[ZPS_RANK_AWAITED_MAX]; /* the first ranks that it waits for */
 };
 
-struct zps_rank_news {
+struct zps_rank_report {
   uint64_t job_id;
   uint64_t kept_bytes;        /* registered memory in which the rank keeps pushes, in case a server is lost */
   struct zps_mishaps mishaps; /* of it, so far; those of which there are none are not sent */
@@ -52,8 +52,8 @@ struct zps_rank_news {
   struct zps_rank_round rounds[ZPS_RANK_ROUNDS_MAX];
   const zps_json *rows; /* of tensors; borrowed from what zps_control_stats_read() read */
 };
-/* `rows`, those of tensors, is consumed, and counts in the place of those in `news`. */
-zps_json *zps_control_stats_write(const struct zps_rank_news *news, zps_json *rows);
-ZPS_MESSAGE_READER(stats, struct zps_rank_news)
+/* `rows`, those of tensors, is consumed, and counts in the place of those in `report`. */
+zps_json *zps_control_stats_write(const struct zps_rank_report *report, zps_json *rows);
+ZPS_MESSAGE_READER(stats, struct zps_rank_report)
 
 #endif

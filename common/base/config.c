@@ -137,7 +137,7 @@ zps_err_t zps_config_load(const struct zps_opt_table *table, int argc, char **ar
   load.said = calloc(load.n_opts + 1, sizeof *load.said);
   const zps_err_t err = load.flags && load.set && load.said ? load_all(&load, argc, argv, file, &rest)
                                                             : zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
-  if (!err) zps_config_note_said(&load);
+  if (!err) zps_config_note_labels(&load);
   free(load.flags);
   free(load.set);
   free(load.said);

@@ -90,7 +90,7 @@ zps_err_t zps_config_load(const struct zps_opt_table *table, int argc, char **ar
 /* An option as the user gave it, for errors about its value: "--control-dead", "ZENPS_CONTROL_DEAD", or "control.dead
  * (zenpsd.conf:3)". The name itself while no source has set it; its flag, if it cannot be in a file. From the last
  * zps_config_load() of a table that has the name. From any thread; the text stays as it is. */
-const char *zps_config_said(const char *name);
+const char *zps_config_label(const char *name);
 /* The `values` of an ENUM that chooses a profile. The first one, "none", is its default. */
 extern const char *const zps_profile_names[];
 /* One line for users: the settings of the profile, and the sources that won over it. From the last zps_config_load() of

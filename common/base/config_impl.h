@@ -35,8 +35,8 @@ size_t zps_opt_field_size(enum zps_opt_type type);
 
 /* Sets the defaults of the chosen profile. After all sources. */
 zps_err_t zps_config_profile(struct zps_config_load *load) ZPS_MUSTCHECK;
-/* For zps_config_said(). */
-void zps_config_note_said(const struct zps_config_load *load);
+/* For zps_config_label(). */
+void zps_config_note_labels(const struct zps_config_load *load);
 
 /* Command line: fills load->flags, the rest, and serves --help and --version. */
 zps_err_t zps_config_flags(struct zps_config_load *load, int argc, char **argv,

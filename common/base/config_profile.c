@@ -48,7 +48,7 @@ bool zps_config_profile_text(const struct zps_opt_table *table, const void *conf
   const char *comma = ": ";
   for (const struct zps_opt *opt = table->opts; opt->name && used < size; opt++) {
     if (!opt->internet) continue;
-    const char *const said = zps_config_said(opt->name);
+    const char *const said = zps_config_label(opt->name);
     if (has_its_value(opt, config))
       used += (size_t)snprintf(text + used, size - used, "%s%s = %s", comma, opt->name, opt->internet);
     else

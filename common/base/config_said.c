@@ -58,7 +58,7 @@ static void unset_name(const struct zps_opt *opt, char name[ZPS_OPT_SAID_SIZE]) 
     snprintf(name, ZPS_OPT_SAID_SIZE, "%s", opt->name);
 }
 
-void zps_config_note_said(const struct zps_config_load *load) {
+void zps_config_note_labels(const struct zps_config_load *load) {
   char name[ZPS_OPT_SAID_SIZE];
   pthread_mutex_lock(&lock);
   for (size_t i = 0; i < load->n_opts; i++) {
@@ -69,7 +69,7 @@ void zps_config_note_said(const struct zps_config_load *load) {
   pthread_mutex_unlock(&lock);
 }
 
-const char *zps_config_said(const char *name) {
+const char *zps_config_label(const char *name) {
   pthread_mutex_lock(&lock);
   const char *const text = find(name);
   pthread_mutex_unlock(&lock);

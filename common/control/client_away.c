@@ -32,7 +32,7 @@ void zps_client_go_away(struct zps_client *client, const char *reason) {
   zps_client_retry(client);
 }
 
-void zps_client_order_again(struct zps_client *client, struct zps_client_order *order) {
+void zps_client_order_resend(struct zps_client *client, struct zps_client_order *order) {
   order->next = NULL;
   order->params = zps_json_set_bool(order->params, "again", true);
   *client->again_tail = order;

@@ -103,7 +103,7 @@ void zps_client_come_back(struct zps_client *client);
 /* Tries to connect again after a pause. The pause is random, so that clients do not come all at once. */
 void zps_client_retry(struct zps_client *client);
 /* A call that was under way: to be sent again. */
-void zps_client_order_again(struct zps_client *client, struct zps_client_order *order);
+void zps_client_order_resend(struct zps_client *client, struct zps_client_order *order);
 void zps_client_destroy(struct zps_client *client);
 void zps_client_order_free(struct zps_client_order *order);
 

@@ -52,7 +52,7 @@ static void on_result(void *ctx, const zps_json *result, const struct zps_error 
   struct zps_client_order *order = ctx;
   struct zps_client *client = order->client;
   if (error && zps_client_resumes(client) && client->conn && !zps_rpc_conn_is_open(client->conn)) {
-    zps_client_order_again(client, order);
+    zps_client_order_resend(client, order);
     return;
   }
   complete(order, result, error);

@@ -127,7 +127,7 @@ bool zps_rpc_conn_is_unix(const struct zps_rpc_conn *conn);
 bool zps_rpc_conn_is_near(const struct zps_rpc_conn *conn);
 /* What is under way: the peer's calls that are not answered, our calls without an answer, and bytes that the socket has
  * not taken. */
-unsigned zps_rpc_conn_asked(const struct zps_rpc_conn *conn);
+unsigned zps_rpc_conn_unanswered(const struct zps_rpc_conn *conn);
 unsigned zps_rpc_conn_pending(const struct zps_rpc_conn *conn);
 size_t zps_rpc_conn_unsent(const struct zps_rpc_conn *conn);
 /* False once it is ending, also while the calls on it are failed for that. */

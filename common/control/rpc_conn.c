@@ -463,7 +463,7 @@ bool zps_rpc_conn_is_near(const struct zps_rpc_conn *conn) {
   const size_t n = zps_subnet_bytes(&here, &here_bytes);
   return n > 0 && zps_subnet_bytes(&there, &there_bytes) == n && memcmp(here_bytes, there_bytes, n) == 0;
 }
-unsigned zps_rpc_conn_asked(const struct zps_rpc_conn *conn) {
+unsigned zps_rpc_conn_unanswered(const struct zps_rpc_conn *conn) {
   return conn->n_requests;
 }
 unsigned zps_rpc_conn_pending(const struct zps_rpc_conn *conn) {

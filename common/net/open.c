@@ -42,7 +42,7 @@ zps_err_t zps_net_check_encrypt(const struct zps_net_config *config, struct zps_
   return zps_fail(error, ZPS_ERR_INVALID,
                   "%s is set, and provider \"%s\" does not encrypt: set the provider to \"tls\" or \"auto\", or "
                   "fabric.encrypt to no",
-                  zps_config_said("fabric.encrypt"), provider);
+                  zps_config_label("fabric.encrypt"), provider);
 }
 
 zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net_handler *handler,

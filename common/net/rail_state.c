@@ -71,18 +71,18 @@ uint64_t zps_rail_state_look_ns(const struct zps_rail_state *way) {
   return way->tell_at_ns < way->try_at_ns ? way->tell_at_ns : way->try_at_ns;
 }
 
-struct zps_rail_state_news zps_rail_state_look(struct zps_rail_state *way, uint64_t n_landed, uint64_t now_ns) {
-  struct zps_rail_state_news news = {.tells = false};
+struct zps_rail_state_due zps_rail_state_look(struct zps_rail_state *way, uint64_t n_landed, uint64_t now_ns) {
+  struct zps_rail_state_due due = {.tells = false};
   look_at_used(way, now_ns);
-  if (!way->is_out) return news;
+  if (!way->is_out) return due;
   if (now_ns >= way->tell_at_ns) {
-    news.tells = n_landed != way->n_landed;
-    way->tell_at_ns = news.tells ? ZPS_NEVER : now_ns + TELL_AFTER_NS;
+    due.tells = n_landed != way->n_landed;
+    way->tell_at_ns = due.tells ? ZPS_NEVER : now_ns + TELL_AFTER_NS;
   }
-  if (news.tells) way->is_told = true;
-  if (now_ns < way->try_at_ns) return news;
-  news.tries = true;
+  if (due.tells) way->is_told = true;
+  if (now_ns < way->try_at_ns) return due;
+  due.tries = true;
   way->is_out = false;
   way->back_ns = now_ns;
-  return news;
+  return due;
 }

@@ -26,7 +26,7 @@ struct zps_rail_state {
   uint64_t n_landed;              /* reads from the peer, at the loss */
 };
 
-struct zps_rail_state_news {
+struct zps_rail_state_due {
   bool tells, tries;
 };
 
@@ -39,7 +39,7 @@ void zps_rail_state_renew(struct zps_rail_state *way, uint64_t now_ns);
 void zps_rail_state_lost(struct zps_rail_state *way, uint64_t n_landed, uint64_t now_ns);
 void zps_rail_state_landed(struct zps_rail_state *way);
 /* It is told of when reads over other rails land: a process that dies loses all of its rails. */
-struct zps_rail_state_news zps_rail_state_look(struct zps_rail_state *way, uint64_t n_landed, uint64_t now_ns);
+struct zps_rail_state_due zps_rail_state_look(struct zps_rail_state *way, uint64_t n_landed, uint64_t now_ns);
 /* When to look; ZPS_NEVER: it is in use, and steady. */
 uint64_t zps_rail_state_look_ns(const struct zps_rail_state *way);
 

@@ -125,14 +125,14 @@ static void count_out(struct rails *rails, const struct way *way, bool was_told)
 static void look_after(struct rails *rails, unsigned k, struct rails_peer *peer, uint64_t now_ns) {
   struct way *const way = &peer->ways[k];
   const bool was_told = way->state.is_told;
-  const struct zps_rail_state_news news = zps_rail_state_look(&way->state, peer->n_landed, now_ns);
+  const struct zps_rail_state_due due = zps_rail_state_look(&way->state, peer->n_landed, now_ns);
   count_out(rails, way, was_told);
-  if (news.tells) {
+  if (due.tells) {
     rails->lost++;
     zps_log_warn_limited("rail %u (%s) is out, gradients come over the others: %s", k,
                          zps_net_info(rails->rail[k].net)->domain, way->why);
   }
-  if (news.tries) zps_net_peer_renew(way->to);
+  if (due.tries) zps_net_peer_renew(way->to);
   look_by(rails, way);
 }
 
@@ -472,7 +472,7 @@ zps_err_t zps_net_rails_open(const struct zps_net_config *config, const struct z
   while (code == ZPS_OK && rails->n < config->rails) code = rail_open(rails, config, open, &why);
   if (config->keepalive_ms > KEEPALIVE_MS && rails->n > 1)
     zps_log_info("%s is %.1f s: over TCP with several cards it is %.1f s, so that a lost card shows soon",
-                 zps_config_said("fabric.keepalive"), config->keepalive_ms / 1e3, KEEPALIVE_MS / 1e3);
+                 zps_config_label("fabric.keepalive"), config->keepalive_ms / 1e3, KEEPALIVE_MS / 1e3);
   if (code != ZPS_OK) zps_log_warn("reads come over %u of %u rails: %s", rails->n, config->rails, why.text);
   if (!info_fill(rails)) {
     rails_close(&rails->base);

@@ -196,7 +196,7 @@ static bool probe(struct zps_plan_chooser *chooser, const struct zps_plan_input 
     next = candidate(chooser, input);
     if (next != ZPS_PLAN_SCHEMES) zps_plan_probe_join(race, next);
   }
-  if (next == ZPS_PLAN_SCHEMES && zps_plan_probe_again(race)) next = zps_plan_probe_next(race);
+  if (next == ZPS_PLAN_SCHEMES && zps_plan_probe_repeat(race)) next = zps_plan_probe_next(race);
   if (next != ZPS_PLAN_SCHEMES) {
     chooser->is_first =
         chooser->policy.first_s > 0 && race->rung == 0 && next != chooser->scheme && next != chooser->trusted;

@@ -109,7 +109,7 @@ enum zps_plan_scheme zps_plan_probe_best(const struct zps_plan_probe *probe) {
   return best == ZPS_PLAN_SCHEMES ? best_by(probe, false) : best;
 }
 
-bool zps_plan_probe_again(struct zps_plan_probe *probe) {
+bool zps_plan_probe_repeat(struct zps_plan_probe *probe) {
   const enum zps_plan_scheme best = best_by(probe, true);
   const bool known = best != ZPS_PLAN_SCHEMES;
   const double best_s = known ? zps_plan_probe_time(probe, best) : 0;

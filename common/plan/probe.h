@@ -40,7 +40,7 @@ void zps_plan_probe_ran(struct zps_plan_probe *probe, enum zps_plan_scheme schem
 /* The scheme that runs next; ZPS_PLAN_SCHEMES: this rung is over. */
 enum zps_plan_scheme zps_plan_probe_next(const struct zps_plan_probe *probe);
 /* Drops schemes that are too far behind and begins another rung; false: the race is decided. */
-bool zps_plan_probe_again(struct zps_plan_probe *probe);
+bool zps_plan_probe_repeat(struct zps_plan_probe *probe);
 /* The fastest of those that are left; ZPS_PLAN_SCHEMES: no time is known. */
 enum zps_plan_scheme zps_plan_probe_best(const struct zps_plan_probe *probe);
 /* The time that a round of `scheme` took, the best and the worst rungs left out; 0: not known. */

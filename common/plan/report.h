@@ -6,7 +6,7 @@
 #include "common/plan/schedule.h"
 #include "common/plan/sketch.h"
 
-struct zps_plan_told {
+struct zps_plan_request {
   struct zps_plan_report report;
   double bandwidth, latency_s;             /* of this rank's link, bytes/s and one way; 0: not measured */
   uint32_t cores;                          /* of this rank's host; 0: not said */

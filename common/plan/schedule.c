@@ -126,7 +126,7 @@ enum zps_plan_verdict zps_plan_follower_begin(struct zps_plan_follower *follower
   return run ? ZPS_PLAN_BEGIN : late ? ZPS_PLAN_WAIT : ZPS_PLAN_FORGOTTEN;
 }
 
-void zps_plan_follower_unasked(struct zps_plan_follower *follower) {
+void zps_plan_follower_retry(struct zps_plan_follower *follower) {
   follower->asked = follower->waited = 0;
 }
 

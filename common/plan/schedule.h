@@ -80,11 +80,11 @@ enum zps_plan_verdict {
 };
 
 /* May `step` begin? Where *ask_p is set, *report_p is to be sent to the authority, under any verdict; where it cannot
- * be, zps_plan_follower_unasked() lets the next step try again. */
+ * be, zps_plan_follower_retry() lets the next step try again. */
 enum zps_plan_verdict zps_plan_follower_begin(struct zps_plan_follower *follower, uint64_t step,
                                               enum zps_plan_scheme *scheme_p, bool *ask_p,
                                               struct zps_plan_report *report_p);
-void zps_plan_follower_unasked(struct zps_plan_follower *follower);
+void zps_plan_follower_retry(struct zps_plan_follower *follower);
 /* A round of this rank's is over: takes its own rows, those of the sum, and its time. */
 void zps_plan_follower_round(struct zps_plan_follower *follower, enum zps_plan_scheme scheme, double rows,
                              double union_rows, double seconds);

@@ -256,7 +256,7 @@ static void refuse_chain(struct zps_tls_session *session, X509_STORE_CTX *store)
   }
 }
 
-zps_err_t zps_tls_check_again(struct zps_tls_session *session, struct zps_error *error) {
+zps_err_t zps_tls_recheck(struct zps_tls_session *session, struct zps_error *error) {
   const unsigned times_read = zps_tls_times_read(session->tls);
   if (times_read == session->times_read) return ZPS_OK;
   char name[160];

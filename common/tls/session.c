@@ -110,7 +110,7 @@ static zps_err_t check_first(struct zps_tls_session *session, const unsigned cha
 zps_err_t zps_tls_take(struct zps_tls_session *session, const void *bytes, size_t len, struct zps_error *error) {
   if (len == 0) return ZPS_OK;
   zps_err_t err = check_first(session, bytes, error);
-  if (!err && session->is_set) err = zps_tls_check_again(session, error);
+  if (!err && session->is_set) err = zps_tls_recheck(session, error);
   if (err) return err;
   if (BIO_write(session->in, bytes, (int)len) != (int)len)
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for what came over TLS");

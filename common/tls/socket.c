@@ -116,7 +116,7 @@ bool zps_tls_socket_is_full(const struct zps_tls_session *session) {
 zps_err_t zps_tls_socket_read(struct zps_tls_session *session, void *buf, size_t size, size_t *len_p,
                               struct zps_error *error) {
   *len_p = 0;
-  const zps_err_t err = zps_tls_check_again(session, error);
+  const zps_err_t err = zps_tls_recheck(session, error);
   if (err) return err;
   ERR_clear_error();
   errno = 0;

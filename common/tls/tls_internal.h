@@ -65,7 +65,7 @@ bool zps_crl_has(const SSL_CTX *context, X509 *cert);
 /* ---- peer.c: certificates ---- */
 
 /* A session is set up, and the files were read since: ends it where the peer's certificate has been revoked. */
-zps_err_t zps_tls_check_again(struct zps_tls_session *session, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_tls_recheck(struct zps_tls_session *session, struct zps_error *error) ZPS_MUSTCHECK;
 
 /* The roles that a certificate's URIs name, and the first such URI; 0: none. */
 unsigned zps_tls_cert_roles(X509 *cert, char name_p[ZPS_TLS_NAME_MAX]);

@@ -87,6 +87,6 @@ zps_err_t zps_coordinator_may_name(const struct zps_coordinator_conn *conn, cons
                   "coordinator knows of: %s of the coordinator names such networks, and %s = any takes all. For ranks "
                   "behind NAT set %s = yes, for servers and ranks",
                   zps_address_foreign(fabric, &peer, coordinator->subnets, foreign, sizeof foreign),
-                  zps_rpc_conn_peer(conn->rpc), zps_config_said("fabric.subnet"),
-                  zps_config_said("coordinator.addresses"), zps_config_said("fabric.encrypt"));
+                  zps_rpc_conn_peer(conn->rpc), zps_config_label("fabric.subnet"),
+                  zps_config_label("coordinator.addresses"), zps_config_label("fabric.encrypt"));
 }

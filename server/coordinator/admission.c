@@ -89,7 +89,7 @@ static bool has_reserved_slot(const struct zps_rpc_conn *rpc) {
 static bool is_spare(const struct zps_coordinator_conn *conn) {
   const struct zps_member_client *const client = &conn->client;
   if (!zps_rpc_conn_is_open(conn->rpc)) return true;
-  return !client->server && !client->job && !client->asker && zps_rpc_conn_asked(conn->rpc) == 0;
+  return !client->server && !client->job && !client->asker && zps_rpc_conn_unanswered(conn->rpc) == 0;
 }
 
 /* The oldest that has asked nothing since its hello, else the oldest that waits for nothing; NULL: all are in use. */
@@ -154,7 +154,8 @@ bool zps_coordinator_take_slot(struct zps_coordinator_conn *conn) {
 bool zps_coordinator_is_idle(const struct zps_coordinator_conn *conn, uint64_t now_ns) {
   const uint64_t allowed_ns = (conn->role == ZPS_CONN_CTL ? IDLE_ADMIN_MS : IDLE_MS) * ZPS_NS_PER_MS;
   const uint64_t heard_ns = zps_rpc_conn_heard_ns(conn->rpc);
-  return !conn->watched_ns && zps_rpc_conn_asked(conn->rpc) == 0 && now_ns > heard_ns && now_ns - heard_ns > allowed_ns;
+  return !conn->watched_ns && zps_rpc_conn_unanswered(conn->rpc) == 0 && now_ns > heard_ns &&
+         now_ns - heard_ns > allowed_ns;
 }
 
 /* When a process dies its connections end, so such an end is taken for a death. Not where the client has said that it

@@ -209,7 +209,7 @@ zps_err_t zps_coordinator_send(void *ctx, const struct zps_outbox_call *call) {
 void zps_coordinator_dropped(void *ctx, const struct zps_outbox_call *call) {
   const struct zps_coordinator_conn *const conn = ctx;
   if (call->type == ZPS_ACT_JOB_OPEN || call->type == ZPS_ACT_TENSOR_OPEN)
-    zps_members_unasked(conn->coordinator->members, &conn->client, call->job_id);
+    zps_members_call_dropped(conn->coordinator->members, &conn->client, call->job_id);
 }
 
 void zps_coordinator_flush(struct zps_coordinator_conn *conn) {

@@ -145,7 +145,7 @@ static zps_err_t job_memory(const struct zps_method_msg *msg) {
 static zps_err_t job_held(const struct zps_method_msg *msg) {
   struct zps_job_call call;
   const zps_err_t err = zps_control_held_read(msg->params, &call, msg->error);
-  return err ? err : zps_members_held(msg->client, call.job_id, call.text, msg->error);
+  return err ? err : zps_members_hold(msg->client, call.job_id, call.text, msg->error);
 }
 
 static zps_err_t job_suspect(const struct zps_method_msg *msg) {
@@ -169,13 +169,12 @@ static zps_err_t job_mapped(const struct zps_method_msg *msg) {
 /* Rows ahead of one that makes no sense count. */
 static zps_err_t job_stats(const struct zps_method_msg *msg) {
   const uint64_t now_ns = zps_clock_ns();
-  struct zps_rank_news rank;
+  struct zps_rank_report rank;
   zps_err_t err = zps_control_stats_read(msg->params, &rank, msg->error);
   for (size_t i = 0; !err && i < zps_json_array_len(rank.rows); i++) {
-    struct zps_tensor_news news;
-    err = zps_control_news_read(zps_json_at(rank.rows, i), &news, msg->error);
-    if (!err)
-      err = zps_members_tally(msg->client, rank.job_id, news.tensor, news.done, &news.growth, now_ns, msg->error);
+    struct zps_tensor_growth row;
+    err = zps_control_growth_read(zps_json_at(rank.rows, i), &row, msg->error);
+    if (!err) err = zps_members_tally(msg->client, rank.job_id, row.tensor, row.done, &row.growth, now_ns, msg->error);
   }
   if (!err) err = zps_members_rank_report(msg->client, &rank, now_ns, msg->error);
   return err ? err : zps_members_rank_failed(msg->members, msg->client, rank.job_id, &rank.first, msg->error);

@@ -33,7 +33,7 @@ zps_err_t zps_record_header_read(const zps_json *record, const char *cluster, st
   if (!err) err = zps_json_get_str(record, "cluster", &theirs, error);
   if (!err && cluster && strcmp(theirs, cluster) != 0)
     err = zps_fail(error, ZPS_ERR_REFUSED, "it is of cluster '%.100s', and this coordinator of cluster '%.100s' (%s)",
-                   theirs, cluster, zps_config_said("coordinator.cluster"));
+                   theirs, cluster, zps_config_label("coordinator.cluster"));
   return err ? err : zps_json_get_hex(record, "incarnation", &header->incarnation, error);
 }
 

@@ -73,7 +73,7 @@ static zps_err_t check(const struct zps_ctl_options *options, const struct zps_c
   struct zps_addresses addresses;
   struct zps_error why;
   if (zps_addresses_parse(options->endpoint, &addresses, &why))
-    return zps_fail(error, ZPS_ERR_INVALID, "%s: %.440s", zps_config_said("endpoint"), why.text);
+    return zps_fail(error, ZPS_ERR_INVALID, "%s: %.440s", zps_config_label("endpoint"), why.text);
   if (options->timeout_ms == 0) return zps_fail(error, ZPS_ERR_INVALID, "--timeout must be more than 0");
   if (options->all && !(verb->takes & ZPS_CTL_ALL))
     return zps_fail(error, ZPS_ERR_INVALID, "--all is for jobs, not for %s", verb->name);
@@ -123,8 +123,8 @@ static zps_err_t open_tls(struct zps_ctl_options *options, struct zps_error *err
   struct zps_error why;
   if (!zps_tls_files_any(&files)) return ZPS_OK;
   const zps_err_t err = zps_tls_create(&files, &options->tls, &why);
-  return err ? zps_fail(error, err, "%s, %s and %s: %.400s", zps_config_said("tls.ca"), zps_config_said("tls.cert"),
-                        zps_config_said("tls.key"), why.text)
+  return err ? zps_fail(error, err, "%s, %s and %s: %.400s", zps_config_label("tls.ca"), zps_config_label("tls.cert"),
+                        zps_config_label("tls.key"), why.text)
              : ZPS_OK;
 }
 

@@ -234,7 +234,7 @@ static void on_role_change(void *ctx, bool is_ready, const char *text) {
 static void on_open_to_all(uv_timer_t *timer) {
   const struct daemon *daemon = timer->data;
   zps_log_warn("listening at %s without TLS (%s): anybody who reaches it may be a server or a rank",
-               zps_coordinator_address(daemon->coordinator), zps_config_said("control.insecure"));
+               zps_coordinator_address(daemon->coordinator), zps_config_label("control.insecure"));
 }
 
 /* ---- What will stop it unless somebody acts ---- */
@@ -326,11 +326,11 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
 static zps_err_t write_address(const char *path, const char *address, struct zps_error *error) {
   char beside[PATH_MAX];
   int fd;
-  const zps_err_t err = zps_beside_create(path, zps_config_said("control.address_file"), beside, &fd, error);
+  const zps_err_t err = zps_beside_create(path, zps_config_label("control.address_file"), beside, &fd, error);
   if (err) return err;
   const bool is_written = fchmod(fd, 0644) == 0 && dprintf(fd, "%s\n", address) > 0;
   if (close(fd) == 0 && is_written && rename(beside, path) == 0) return ZPS_OK;
-  zps_fail_errno(error, ZPS_ERR_IO, errno, "%s: cannot write %s", zps_config_said("control.address_file"), path);
+  zps_fail_errno(error, ZPS_ERR_IO, errno, "%s: cannot write %s", zps_config_label("control.address_file"), path);
   unlink(beside);
   return ZPS_ERR_IO;
 }

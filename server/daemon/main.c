@@ -61,7 +61,7 @@ static zps_err_t check_provider(const struct zps_options *options, struct zps_er
   if (sought.is_there) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_INVALID,
                   "%s is '%.100s', which this host does not have: must be one that zenpsd --list-providers shows",
-                  zps_config_said("fabric.provider"), name);
+                  zps_config_label("fabric.provider"), name);
 }
 
 int main(int argc, char **argv) {

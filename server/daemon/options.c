@@ -274,7 +274,7 @@ static zps_err_t complete_names(struct zps_options *options, struct zps_error *e
   if (!options->server_host || !options->server_name) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
   if (!zps_members_name_ok(options->server_name) || !zps_members_name_ok(options->server_host))
     return zps_fail(error, ZPS_ERR_INVALID, "%s is '%.100s' and %s '%.100s': both must be 1 to %u printable bytes",
-                    zps_config_said("server.name"), options->server_name, zps_config_said("server.host"),
+                    zps_config_label("server.name"), options->server_name, zps_config_label("server.host"),
                     options->server_host, ZPS_NAME_MAX);
   return ZPS_OK;
 }
@@ -283,7 +283,7 @@ static zps_err_t check_address(const char *option, const char *text, struct zps_
   struct zps_address address;
   struct zps_error why;
   if (zps_address_parse(text, &address, &why) == ZPS_OK) return ZPS_OK;
-  return zps_fail(error, ZPS_ERR_INVALID, "%s: %.450s", zps_config_said(option), why.text);
+  return zps_fail(error, ZPS_ERR_INVALID, "%s: %.450s", zps_config_label(option), why.text);
 }
 
 static zps_err_t complete_socket(struct zps_options *options, struct zps_error *error) {
@@ -292,12 +292,12 @@ static zps_err_t complete_socket(struct zps_options *options, struct zps_error *
                most = sizeof((struct sockaddr_un *)0)->sun_path - 1;
   if (len > most)
     return zps_fail(error, ZPS_ERR_INVALID, "%s is a path of %zu bytes: a Unix socket's must have at most %zu",
-                    zps_config_said("control.socket"), len, most);
+                    zps_config_label("control.socket"), len, most);
   if (strlen(mode) < 3 || strlen(mode) > 4 || mode[strspn(mode, "01234567")] || strtoul(mode, NULL, 8) > 0777)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "%s is '%.60s': must be an octal file mode from 0000 to 0777, such as 0600 (its owner alone) or "
                     "0660 (its group as well)",
-                    zps_config_said("control.socket_mode"), mode);
+                    zps_config_label("control.socket_mode"), mode);
   options->socket_mode = (mode_t)strtoul(mode, NULL, 8);
   options->socket_group = ZPS_RPC_ANY_GROUP;
   if (!group) return ZPS_OK;
@@ -310,7 +310,7 @@ static zps_err_t complete_socket(struct zps_options *options, struct zps_error *
     return zps_fail(error, ZPS_ERR_INVALID,
                     "%s is '%.60s', and this host has no such group: must be the name of one (getent group) or its "
                     "number",
-                    zps_config_said("control.socket_group"), group);
+                    zps_config_label("control.socket_group"), group);
   options->socket_group = found->gr_gid;
   return ZPS_OK;
 }
@@ -325,8 +325,8 @@ static zps_err_t refuse_etcd_options(const struct zps_options *options, struct z
                  {"coordinator.advertise", options->coordinator_advertise}};
   for (unsigned i = 0; i < sizeof of_etcd / sizeof of_etcd[0]; i++)
     if (of_etcd[i].value)
-      return zps_fail(error, ZPS_ERR_INVALID, "%s (%.100s) is for %s = etcd", zps_config_said(of_etcd[i].name),
-                      of_etcd[i].value, zps_config_said("coordinator.store"));
+      return zps_fail(error, ZPS_ERR_INVALID, "%s (%.100s) is for %s = etcd", zps_config_label(of_etcd[i].name),
+                      of_etcd[i].value, zps_config_label("coordinator.store"));
   return ZPS_OK;
 }
 
@@ -337,24 +337,25 @@ static zps_err_t complete_store(const struct zps_options *options, struct zps_er
     return zps_fail(error, ZPS_ERR_INVALID,
                     "%s = etcd is for roles = coordinator, not for %s = %s: servers are processes of their own then, "
                     "with a list of all coordinators in control.coordinator",
-                    zps_config_said("coordinator.store"), zps_config_said("roles"), roles[options->roles]);
+                    zps_config_label("coordinator.store"), zps_config_label("roles"), roles[options->roles]);
   if (options->coordinator_state_dir)
-    return zps_fail(
-        error, ZPS_ERR_INVALID, "%s (%.200s) is for coordinator.store = file: with %s = etcd the state is there",
-        zps_config_said("coordinator.state_dir"), options->coordinator_state_dir, zps_config_said("coordinator.store"));
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "%s (%.200s) is for coordinator.store = file: with %s = etcd the state is there",
+                    zps_config_label("coordinator.state_dir"), options->coordinator_state_dir,
+                    zps_config_label("coordinator.store"));
   if (!options->coordinator_etcd)
     return zps_fail(error, ZPS_ERR_INVALID, "%s = etcd needs coordinator.etcd = http://HOST:PORT[,http://HOST:PORT...]",
-                    zps_config_said("coordinator.store"));
+                    zps_config_label("coordinator.store"));
   if (zps_etcd_http_check(options->coordinator_etcd, &why))
-    return zps_fail(error, why.code, "%s: %.450s", zps_config_said("coordinator.etcd"), why.text);
+    return zps_fail(error, why.code, "%s: %.450s", zps_config_label("coordinator.etcd"), why.text);
   if (!options->coordinator_etcd_cert != !options->coordinator_etcd_key)
     return zps_fail(error, ZPS_ERR_INVALID, "%s and %s go together: both or none",
-                    zps_config_said("coordinator.etcd_cert"), zps_config_said("coordinator.etcd_key"));
+                    zps_config_label("coordinator.etcd_cert"), zps_config_label("coordinator.etcd_key"));
   const char *const prefix = options->coordinator_etcd_prefix;
   const size_t len = strlen(prefix);
   if (len == 0 || len > ETCD_PREFIX_MAX || zps_text_printable(prefix, len) != len || prefix[len - 1] == '/')
     return zps_fail(error, ZPS_ERR_INVALID, "%s is '%.200s': must be 1 to %u printable bytes, the last one no slash",
-                    zps_config_said("coordinator.etcd_prefix"), prefix, ETCD_PREFIX_MAX);
+                    zps_config_label("coordinator.etcd_prefix"), prefix, ETCD_PREFIX_MAX);
   return options->coordinator_advertise ? check_address("coordinator.advertise", options->coordinator_advertise, error)
                                         : ZPS_OK;
 }
@@ -364,10 +365,10 @@ static zps_err_t complete_keys(struct zps_options *options, struct zps_error *er
   if (!options->coordinator_token_key) return ZPS_OK;
   if (!zps_options_is_coordinator(options))
     return zps_fail(error, ZPS_ERR_INVALID, "%s (%.200s) is for a coordinator, not for %s = %s",
-                    zps_config_said("coordinator.token_key"), options->coordinator_token_key, zps_config_said("roles"),
-                    roles[options->roles]);
+                    zps_config_label("coordinator.token_key"), options->coordinator_token_key,
+                    zps_config_label("roles"), roles[options->roles]);
   if (zps_token_keys_read(options->coordinator_token_key, &options->token_keys, &why) == ZPS_OK) return ZPS_OK;
-  return zps_fail(error, why.code, "%s: %.450s", zps_config_said("coordinator.token_key"), why.text);
+  return zps_fail(error, why.code, "%s: %.450s", zps_config_label("coordinator.token_key"), why.text);
 }
 
 /* The fabric reads the file again when it opens. */
@@ -375,14 +376,14 @@ static zps_err_t check_auth_key(const struct zps_options *options, struct zps_er
   uint8_t bytes[ZPS_NET_AUTH_KEY_MAX];
   size_t len;
   if (!options->fabric_auth_key) return ZPS_OK;
-  return zps_private_read_hex(options->fabric_auth_key, zps_config_said("fabric.auth_key"), bytes, sizeof bytes, &len,
+  return zps_private_read_hex(options->fabric_auth_key, zps_config_label("fabric.auth_key"), bytes, sizeof bytes, &len,
                               error);
 }
 
 static zps_err_t check_subnets(const char *list, struct zps_error *error) {
   struct zps_error why;
   const zps_err_t err = list ? zps_subnets_check(list, &why) : ZPS_OK;
-  return err ? zps_fail(error, err, "%s: %.450s", zps_config_said("fabric.subnet"), why.text) : ZPS_OK;
+  return err ? zps_fail(error, err, "%s: %.450s", zps_config_label("fabric.subnet"), why.text) : ZPS_OK;
 }
 
 zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) {
@@ -393,16 +394,16 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
     if (options->control_coordinator)
       return zps_fail(error, ZPS_ERR_INVALID,
                       "%s (%.200s) is for roles = server; with %s = %s the coordinator is this process",
-                      zps_config_said("control.coordinator"), options->control_coordinator, zps_config_said("roles"),
+                      zps_config_label("control.coordinator"), options->control_coordinator, zps_config_label("roles"),
                       roles[options->roles]);
   } else {
     if (!options->control_coordinator)
       return zps_fail(error, ZPS_ERR_INVALID, "%s = server needs control.coordinator = HOST:PORT",
-                      zps_config_said("roles"));
+                      zps_config_label("roles"));
     struct zps_addresses addresses;
     struct zps_error why;
     if (zps_addresses_parse(options->control_coordinator, &addresses, &why))
-      return zps_fail(error, ZPS_ERR_INVALID, "%s: %.450s", zps_config_said("control.coordinator"), why.text);
+      return zps_fail(error, ZPS_ERR_INVALID, "%s: %.450s", zps_config_label("control.coordinator"), why.text);
   }
   err = complete_names(options, error);
   if (!err) err = complete_socket(options, error);
@@ -415,16 +416,16 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
   if (err) return err;
   if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
     return zps_fail(error, ZPS_ERR_INVALID, "%s is %llu ms and %s %llu ms: death takes at least two heartbeats",
-                    zps_config_said("control.heartbeat"), (unsigned long long)options->control_heartbeat_ms,
-                    zps_config_said("control.dead"), (unsigned long long)options->control_dead_ms);
+                    zps_config_label("control.heartbeat"), (unsigned long long)options->control_heartbeat_ms,
+                    zps_config_label("control.dead"), (unsigned long long)options->control_dead_ms);
   if (options->fabric_port_low > options->fabric_port_high && options->fabric_port_high)
-    return zps_fail(error, ZPS_ERR_INVALID, "%s (%llu) is above %s (%llu)", zps_config_said("fabric.port_low"),
-                    (unsigned long long)options->fabric_port_low, zps_config_said("fabric.port_high"),
+    return zps_fail(error, ZPS_ERR_INVALID, "%s (%llu) is above %s (%llu)", zps_config_label("fabric.port_low"),
+                    (unsigned long long)options->fabric_port_low, zps_config_label("fabric.port_high"),
                     (unsigned long long)options->fabric_port_high);
   if (!options->fabric_port_low != !options->fabric_port_high)
     return zps_fail(error, ZPS_ERR_INVALID, "%s is %llu, and %s %llu: set both, or none for any port",
-                    zps_config_said("fabric.port_low"), (unsigned long long)options->fabric_port_low,
-                    zps_config_said("fabric.port_high"), (unsigned long long)options->fabric_port_high);
+                    zps_config_label("fabric.port_low"), (unsigned long long)options->fabric_port_low,
+                    zps_config_label("fabric.port_high"), (unsigned long long)options->fabric_port_high);
   if (!options->server_memory_limit_bytes) options->server_memory_limit_bytes = default_memory_limit();
   if (!options->server_reduce_threads) {
     options->server_reduce_threads = zps_machine_cores_each(1);

@@ -26,7 +26,7 @@ static zps_err_t refuse_open(const struct zps_options *options, struct zps_error
       "%s (%.100s) is reached by other hosts, and without TLS anybody there may be a server or a rank: set tls.ca, "
       "tls.cert and tls.key (zenpsctl certs makes them), or control.insecure = yes where the network keeps strangers "
       "out",
-      zps_config_said("control.listen"), options->control_listen);
+      zps_config_label("control.listen"), options->control_listen);
 }
 
 static bool encrypts(const struct zps_options *options) {
@@ -43,7 +43,7 @@ static zps_err_t refuse_encrypt(const struct zps_options *options, struct zps_er
   return zps_fail(error, ZPS_ERR_INVALID,
                   "%s is \"%.60s\" and %s %s: encrypted gradients need certificates: set tls.ca, tls.cert and tls.key "
                   "(zenpsctl certs makes them)",
-                  zps_config_said("fabric.provider"), options->fabric_provider, zps_config_said("fabric.encrypt"),
+                  zps_config_label("fabric.provider"), options->fabric_provider, zps_config_label("fabric.encrypt"),
                   options->fabric_encrypt ? "yes" : "no");
 }
 
@@ -61,25 +61,25 @@ zps_err_t zps_options_check_tls(const struct zps_options *options, struct zps_er
   }
   err = zps_tls_create(&files, &tls, &why);
   if (err)
-    return zps_fail(error, err, "%s, %s and %s: %.400s", zps_config_said("tls.ca"), zps_config_said("tls.cert"),
-                    zps_config_said("tls.key"), why.text);
+    return zps_fail(error, err, "%s, %s and %s: %.400s", zps_config_label("tls.ca"), zps_config_label("tls.cert"),
+                    zps_config_label("tls.key"), why.text);
   const unsigned found = zps_tls_roles(tls);
   const enum zps_tls_serves serves = zps_tls_serves(tls, options->server_name, names);
   zps_tls_unref(tls);
   if (zps_options_is_coordinator(options) && !(found & ZPS_TLS_COORDINATOR))
     return zps_fail(
         error, ZPS_ERR_INVALID, "%s (%.200s) is no coordinator's: %s = %s needs one with zenps://coordinator/NAME",
-        zps_config_said("tls.cert"), options->tls_cert, zps_config_said("roles"), zps_options_roles(options));
+        zps_config_label("tls.cert"), options->tls_cert, zps_config_label("roles"), zps_options_roles(options));
   if (zps_options_is_server(options) && !(found & ZPS_TLS_SERVER))
     return zps_fail(error, ZPS_ERR_INVALID, "%s (%.200s) is no server's: %s = %s needs one with zenps://server/NAME",
-                    zps_config_said("tls.cert"), options->tls_cert, zps_config_said("roles"),
+                    zps_config_label("tls.cert"), options->tls_cert, zps_config_label("roles"),
                     zps_options_roles(options));
   if (zps_options_is_server(options) && serves == ZPS_TLS_SERVES_NOT)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "%.130s (%.100s) is for servers of the name %.120s, and %.130s is '%.100s' (by default the host's "
                     "name): coordinators refuse it; give it a certificate of its own (zenpsctl certs init DIR "
                     "--servers=NAME), or a server.name that fits",
-                    zps_config_said("tls.cert"), options->tls_cert, names, zps_config_said("server.name"),
+                    zps_config_label("tls.cert"), options->tls_cert, names, zps_config_label("server.name"),
                     options->server_name);
   return ZPS_OK;
 }

@@ -7,7 +7,7 @@
 enum { DAY_S = 24 * 3600 };
 
 /* Whether a grade is to be said: it has become worse, or was said a day ago. */
-static bool is_due(struct zps_outlook_said *said, unsigned grade, long long now_s) {
+static bool is_due(struct zps_outlook_warning *said, unsigned grade, long long now_s) {
   const bool is_worse = grade > said->grade, is_old = now_s - said->at_s >= DAY_S;
   said->grade = grade;
   if (grade == 0 || (!is_worse && !is_old)) return false;
@@ -49,7 +49,7 @@ static void look_at_memory(struct zps_outlook *outlook, const struct zps_outlook
         "memory: %llu of %llu MiB (%s) are in use: rounds wait for memory, or fail. Raise the limit, add a server, or "
         "limit jobs (job.max_memory)",
         (unsigned long long)(facts->memory_bytes >> 20), (unsigned long long)(facts->memory_limit_bytes >> 20),
-        zps_config_said("server.memory_limit"));
+        zps_config_label("server.memory_limit"));
 }
 
 void zps_outlook_look(struct zps_outlook *outlook, const struct zps_outlook_facts *facts) {

@@ -17,7 +17,7 @@ struct zps_outlook_facts {
 
 /* What was said last; zero at the beginning. */
 struct zps_outlook {
-  struct zps_outlook_said {
+  struct zps_outlook_warning {
     unsigned grade; /* 0: nothing was wrong */
     long long at_s;
   } certificate, disk, memory;

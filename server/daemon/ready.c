@@ -24,12 +24,12 @@ static void drop(struct zps_ready *ready, const char *path) {
 /* The file under another name, one that nobody could lay in its way, locked, with the process's number in it. */
 static zps_err_t make_beside(struct zps_ready *ready, char beside[PATH_MAX], struct zps_error *error) {
   const zps_err_t err =
-      zps_beside_create(ready->path, zps_config_said("control.ready_file"), beside, &ready->fd, error);
+      zps_beside_create(ready->path, zps_config_label("control.ready_file"), beside, &ready->fd, error);
   if (err) return err;
   if (fchmod(ready->fd, 0644) == 0 && flock(ready->fd, LOCK_EX | LOCK_NB) == 0 &&
       dprintf(ready->fd, "%ld\n", (long)getpid()) > 0)
     return ZPS_OK;
-  zps_fail_errno(error, ZPS_ERR_IO, errno, "%s: cannot lock and write %.300s", zps_config_said("control.ready_file"),
+  zps_fail_errno(error, ZPS_ERR_IO, errno, "%s: cannot lock and write %.300s", zps_config_label("control.ready_file"),
                  beside);
   drop(ready, beside);
   return ZPS_ERR_IO;
@@ -42,10 +42,10 @@ static zps_err_t remove_stale(const char *path, struct zps_error *error) {
   if (fd >= 0) close(fd);
   if (held)
     return zps_fail(error, ZPS_ERR_BUSY, "%s: %.300s is held by a daemon that runs: each must have a file of its own",
-                    zps_config_said("control.ready_file"), path);
+                    zps_config_label("control.ready_file"), path);
   if (unlink(path) == 0) return ZPS_OK;
   return zps_fail_errno(error, ZPS_ERR_IO, errno, "%s: cannot remove %.300s, which is there already",
-                        zps_config_said("control.ready_file"), path);
+                        zps_config_label("control.ready_file"), path);
 }
 
 zps_err_t zps_ready_init(struct zps_ready *ready, const char *path, struct zps_error *error) {
@@ -69,7 +69,7 @@ void zps_ready_set(struct zps_ready *ready, bool is_ready) {
   } else if (make_beside(ready, beside, &error)) {
     zps_log_failure(ZPS_LOG_ERROR, &error);
   } else if (rename(beside, ready->path) != 0) {
-    zps_log_error("%s: cannot rename %s to %s: %s", zps_config_said("control.ready_file"), beside, ready->path,
+    zps_log_error("%s: cannot rename %s to %s: %s", zps_config_label("control.ready_file"), beside, ready->path,
                   strerror(errno));
     drop(ready, beside);
   }

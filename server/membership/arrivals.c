@@ -57,7 +57,7 @@ static zps_err_t join_fits(const struct zps_members *members, const struct zps_m
           error, ZPS_ERR_SHAPE,
           "job '%.60s' is to have room for %u servers, says %.160s; %.160s says %u (ZENPS_SERVER_PLACES; 0: as "
           "the coordinator's %s)",
-          job->name, job->places, other, who, spec->places, zps_config_said("job.server_places"));
+          job->name, job->places, other, who, spec->places, zps_config_label("job.server_places"));
   }
   const struct zps_member_rank *holder = job->ranks[spec->rank];
   if (holder)
@@ -86,7 +86,7 @@ static zps_err_t tenant_may_begin(const struct zps_members *members, const struc
     return zps_fail(error, ZPS_ERR_QUOTA,
                     "job '%.60s': %u jobs of its certificate, token or address wait for ranks or servers, and %u may "
                     "(%s)",
-                    name, n_waiting, max_waiting, zps_config_said("job.max_waiting"));
+                    name, n_waiting, max_waiting, zps_config_label("job.max_waiting"));
   const uint32_t n_others = members->n_jobs - n_own, share = n_others < max_jobs ? (max_jobs - n_others + 1) / 2 : 0;
   if (!client->has_share || members->n_jobs >= max_jobs || n_own < share) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_QUOTA,

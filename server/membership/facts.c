@@ -62,7 +62,7 @@ bool zps_members_joiner_answered(struct zps_member_job *job, const struct zps_me
   return true;
 }
 
-void zps_members_unasked(struct zps_members *members, const struct zps_member_client *server, uint64_t job_id) {
+void zps_members_call_dropped(struct zps_members *members, const struct zps_member_client *server, uint64_t job_id) {
   struct zps_member_job *const job = zps_members_job_find(members, job_id);
   if (!job || !server->server) return;
   const uint32_t position = zps_view_find(&job->view, server->server, 1u << ZPS_PLACE_DISMISSED);

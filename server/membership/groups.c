@@ -166,7 +166,7 @@ static zps_err_t enter(struct zps_members *members, struct zps_member_client *cl
     return refuse_list(members, job, group, client->rank, ranks, n_ranks, error);
   if (!group && job->n_groups >= members->config.max_tensors)
     return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u groups, and a job may have %u (%s)", job->name,
-                    job->n_groups, members->config.max_tensors, zps_config_said("job.max_tensors"));
+                    job->n_groups, members->config.max_tensors, zps_config_label("job.max_tensors"));
   if (!group) {
     const zps_err_t err = group_create(job, name, ranks, n_ranks, client->rank, &group, error);
     if (err) return err;

@@ -215,7 +215,7 @@ void zps_members_job_opened(struct zps_members *members, struct zps_member_clien
                             zps_err_t code, const char *text);
 
 /* A job.open or tensor.open of the job is not sent to the server any more: no answer will come. */
-void zps_members_unasked(struct zps_members *members, const struct zps_member_client *server, uint64_t job_id);
+void zps_members_call_dropped(struct zps_members *members, const struct zps_member_client *server, uint64_t job_id);
 
 /* A server answered job.view of this epoch; likewise. One that refuses ends the job; one that does not answer is to be
  * reported lost. */
@@ -269,12 +269,12 @@ struct zps_member_tensor *zps_members_tensor_find(const struct zps_member_job *j
 zps_err_t zps_members_memory(struct zps_member_client *client, uint64_t job_id, const char *name,
                              struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank would miss a server that leaves the job, though it lives: servers that drain keep the job. */
-zps_err_t zps_members_held(struct zps_member_client *client, uint64_t job_id, const char *why,
+zps_err_t zps_members_hold(struct zps_member_client *client, uint64_t job_id, const char *why,
                            struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank's report on itself: all but its tensors and its first error. ZPS_ERR_INVALID: a round in flight names a tensor
  * or a rank that the job never had. */
-zps_err_t zps_members_rank_report(struct zps_member_client *client, const struct zps_rank_news *news, uint64_t now_ns,
-                                struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_members_rank_report(struct zps_member_client *client, const struct zps_rank_report *report,
+                                  uint64_t now_ns, struct zps_error *error) ZPS_MUSTCHECK;
 /* A round in flight between ranks, put together from the reports of its ranks. */
 struct zps_member_round {
   const struct zps_member_tensor *tensor;
@@ -310,7 +310,7 @@ struct zps_tally zps_member_job_tally(const struct zps_member_job *job);
 /* A rank reports, and asks for the scheme of a step. Where none was proposed for it yet, one is, for it and what
  * follows, to the first of the tensor's ranks; else that one, where it asks, is told all runs. */
 zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
-                           uint32_t tensor, const struct zps_plan_told *told, struct zps_error *error) ZPS_MUSTCHECK;
+                           uint32_t tensor, const struct zps_plan_request *told, struct zps_error *error) ZPS_MUSTCHECK;
 /* The scheme that was proposed last. */
 enum zps_plan_scheme zps_member_plan_scheme(const struct zps_member_plan *plan);
 /* Bits 1u << scheme: the schemes that would take too long to be tried (common/plan/choose.h). */

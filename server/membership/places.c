@@ -27,7 +27,7 @@ static const struct zps_member_rank *find_holder(const struct zps_member_job *jo
   return NULL;
 }
 
-zps_err_t zps_members_held(struct zps_member_client *client, uint64_t job_id, const char *why,
+zps_err_t zps_members_hold(struct zps_member_client *client, uint64_t job_id, const char *why,
                            struct zps_error *error) {
   const zps_err_t err = zps_members_running(client->job, job_id, error);
   if (!err) snprintf(client->job->ranks[client->rank]->held, ZPS_HELD_MAX + 1, "%s", why);
@@ -40,7 +40,7 @@ bool zps_members_cannot_move(const struct zps_members *members, const struct zps
   const struct zps_member_rank *const holder = find_holder(job);
   if (!members->config.replays)
     zps_fail(why, ZPS_ERR_REFUSED, "a job goes on with other servers only where %s is replay",
-             zps_config_said("coordinator.server_loss"));
+             zps_config_label("coordinator.server_loss"));
   else if (tensor)
     zps_fail(why, ZPS_ERR_REFUSED, "its servers keep sums of tensor '%.100s' for pulls to come (staleness)",
              tensor->spec.name);

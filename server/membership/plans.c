@@ -173,7 +173,7 @@ unsigned zps_member_plan_left_out(const struct zps_member_plan *plan) {
 
 /* ------------------------------------------------------------ reports of ranks */
 
-static void note_link(struct zps_member_plan *plan, const struct zps_plan_told *told) {
+static void note_link(struct zps_member_plan *plan, const struct zps_plan_request *told) {
   if (told->bandwidth > 0 && (plan->bandwidth == 0 || told->bandwidth < plan->bandwidth))
     plan->bandwidth = told->bandwidth;
   if (told->latency_s > 0) {
@@ -192,7 +192,7 @@ static void note_sketch(struct zps_member_plan *plan, uint32_t rank, const struc
 }
 
 /* The numbers come from peers: impossible ones are left out. */
-static void note(struct zps_member_plan *plan, uint32_t rank, const struct zps_plan_told *told) {
+static void note(struct zps_member_plan *plan, uint32_t rank, const struct zps_plan_request *told) {
   const struct zps_plan_report *report = &told->report;
   const struct zps_plan_cluster *cluster = &plan->input.cluster;
   const double most = (double)report->rounds * (double)plan->input.tensor.rows;
@@ -377,7 +377,7 @@ static void take_up(struct zps_member_plan *plan, const struct zps_plan_report *
 }
 
 zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
-                           uint32_t number, const struct zps_plan_told *told, struct zps_error *error) {
+                           uint32_t number, const struct zps_plan_request *told, struct zps_error *error) {
   const struct zps_member_job *job = client->job;
   const zps_err_t err = zps_members_running(job, job_id, error);
   if (err) return err;

@@ -77,7 +77,7 @@ static void say_full(const struct zps_member_job *job, const struct census *cens
                  job->view.n_first, job->view.n_places);
   if (census->n_spare > 0)
     zps_text_add(said->why, sizeof said->why, "; %u more have new jobs alone: its number of places stays as it is (%s)",
-                 census->n_spare, zps_config_said("job.server_places"));
+                 census->n_spare, zps_config_label("job.server_places"));
 }
 
 static unsigned long seconds(uint64_t from_ns, uint64_t to_ns) {

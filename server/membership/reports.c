@@ -35,18 +35,18 @@ static zps_err_t check_round(const struct zps_member_job *job, const struct zps_
   return ZPS_OK;
 }
 
-zps_err_t zps_members_rank_report(struct zps_member_client *client, const struct zps_rank_news *news, uint64_t now_ns,
-                                  struct zps_error *error) {
-  zps_err_t err = zps_members_running(client->job, news->job_id, error);
-  for (uint32_t i = 0; !err && i < news->n_rounds; i++) err = check_round(client->job, &news->rounds[i], error);
+zps_err_t zps_members_rank_report(struct zps_member_client *client, const struct zps_rank_report *report,
+                                  uint64_t now_ns, struct zps_error *error) {
+  zps_err_t err = zps_members_running(client->job, report->job_id, error);
+  for (uint32_t i = 0; !err && i < report->n_rounds; i++) err = check_round(client->job, &report->rounds[i], error);
   if (err) return err;
   struct zps_member_rank *const rank = client->job->ranks[client->rank];
-  rank->kept_bytes = news->kept_bytes;
-  rank->mishaps = news->mishaps;
-  rank->load = news->load;
+  rank->kept_bytes = report->kept_bytes;
+  rank->mishaps = report->mishaps;
+  rank->load = report->load;
   rank->rounds_ns = now_ns;
-  rank->n_rounds = news->n_rounds;
-  memcpy(rank->rounds, news->rounds, sizeof rank->rounds);
+  rank->n_rounds = report->n_rounds;
+  memcpy(rank->rounds, report->rounds, sizeof rank->rounds);
   return ZPS_OK;
 }
 

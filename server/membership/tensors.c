@@ -194,7 +194,7 @@ static zps_err_t check_limits(const struct zps_members *members, const struct zp
   uint64_t n_parts = spec->n_parts;
   if (job->n_tensors >= members->config.max_tensors)
     return zps_fail(error, ZPS_ERR_QUOTA, "job '%s' has %u tensors, and a job may have %u (%s)", job->name,
-                    job->n_tensors, members->config.max_tensors, zps_config_said("job.max_tensors"));
+                    job->n_tensors, members->config.max_tensors, zps_config_label("job.max_tensors"));
   for (uint32_t i = 0; i < job->n_tensors; i++) n_parts += job->tensors[i]->spec.n_parts;
   if (n_parts <= ZPS_JOB_PARTS_MAX) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_QUOTA,

@@ -53,10 +53,10 @@ zps_err_t zps_weights_check(const char *list, struct zps_error *error) {
     const char *const entry = entry_of(&list, &len);
     if (!pattern_of(entry, len, pattern))
       return zps_fail(error, ZPS_ERR_INVALID, "%s: '%.*s' is no PATTERN:WEIGHT, such as 'train*:4'",
-                      zps_config_said("job.weights"), (int)len, entry);
+                      zps_config_label("job.weights"), (int)len, entry);
     if (weight_of(entry, len) == 0)
       return zps_fail(error, ZPS_ERR_INVALID, "%s: the weight in '%.*s' is no number from 1 to %u",
-                      zps_config_said("job.weights"), (int)len, entry, ZPS_FAIR_WEIGHT_MAX);
+                      zps_config_label("job.weights"), (int)len, entry, ZPS_FAIR_WEIGHT_MAX);
   }
   return ZPS_OK;
 }

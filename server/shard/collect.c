@@ -48,7 +48,7 @@ static bool is_admitted(struct zps_shard_round *round, uint32_t rank, const stru
                                   " bytes or more, and the job has %" PRIu64 " of the %" PRIu64
                                   " bytes of this server's memory that it may have (%s)",
                                   more_bytes, slice->partition, bytes, job->account->bytes, most_bytes,
-                                  zps_config_said("job.max_memory"));
+                                  zps_config_label("job.max_memory"));
   }
   return true;
 }
@@ -73,7 +73,7 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
                                 "no room for what rank %u pushed: the job has %" PRIu64 " of the %" PRIu64
                                 " bytes of this server's memory that it may have (%s)",
                                 rank, job->account->bytes, job->shard->quota.memory_bytes,
-                                zps_config_said("job.max_memory"));
+                                zps_config_label("job.max_memory"));
   struct zps_contribution *contribution = zps_contribution_get(job, stored_bytes);
   if (!contribution)
     return zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_NOMEM, "the server is out of memory");
@@ -164,15 +164,16 @@ static bool note_presence(struct zps_shard_round *round, uint32_t rank, bool is_
 static void on_push(struct zps_member *member, const struct zps_frame_round *push, bool is_apart) {
   const struct zps_job *job = member->job;
   const uint64_t now_ns = zps_clock_ns(), deadline_ns = now_ns + push->timeout_ms * ZPS_NS_PER_MS;
-  const struct zps_asked asked = {.step = push->step};
+  const struct zps_question question = {.step = push->step};
   const struct push how = {.deadline_ns = deadline_ns, .now_ns = now_ns, .is_apart = is_apart};
   struct zps_tensor *tensor = zps_tensor_find(job, push->tensor);
   if (!tensor) {
-    zps_reply_unknown(member, &asked, push->tensor);
+    zps_reply_unknown(member, &question, push->tensor);
     return;
   }
   if (tensor->idle && tensor->idle[member->rank]) {
-    zps_reply_text(member, &asked, tensor, ZPS_ERR_PROTOCOL, "this rank has no part in it, so it has nothing to push");
+    zps_reply_text(member, &question, tensor, ZPS_ERR_PROTOCOL,
+                   "this rank has no part in it, so it has nothing to push");
     return;
   }
   struct zps_shard_round *round = zps_step_round(tensor, push->step, now_ns, NULL);

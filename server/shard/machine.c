@@ -409,7 +409,7 @@ void zps_shard_machine_step(struct zps_shard_machine *machine, const struct zps_
   const bool is_of_rank = event->type == ZPS_SHARD_ANNOUNCED || event->type == ZPS_SHARD_LANDED ||
                           event->type == ZPS_SHARD_DONE || event->type == ZPS_SHARD_GONE ||
                           event->type == ZPS_SHARD_CANCEL || event->type == ZPS_SHARD_PULL ||
-                          event->type == ZPS_SHARD_DECIDED || event->type == ZPS_SHARD_TOLD;
+                          event->type == ZPS_SHARD_DECIDED || event->type == ZPS_SHARD_NOTIFIED;
   if (is_of_rank && zps_shard_machine_rank_gone(machine, event->rank)) return;
   switch (event->type) {
     case ZPS_SHARD_ANNOUNCED:
@@ -445,8 +445,8 @@ void zps_shard_machine_step(struct zps_shard_machine *machine, const struct zps_
     case ZPS_SHARD_DECIDED:
       zps_machine_decided(machine, event, actions);
       break;
-    case ZPS_SHARD_TOLD:
-      zps_machine_told(machine, event->rank, actions);
+    case ZPS_SHARD_NOTIFIED:
+      zps_machine_notified(machine, event->rank, actions);
       break;
     case ZPS_SHARD_TICK:
       zps_machine_close_if_due(machine, event->now_ns, actions);

@@ -39,7 +39,7 @@ enum zps_shard_machine_event_type {
   ZPS_SHARD_FAIL,      /* rank (or ZPS_SHARD_NO_RANK), code, text: it cannot go on here; a late rank: it alone */
   ZPS_SHARD_TICK,      /* now_ns */
   ZPS_SHARD_DECIDED,   /* rank, late: it knows the late ranks of the step, from an earlier epoch */
-  ZPS_SHARD_TOLD,      /* rank, which is late: it was told all sums, or, if it only gives, TAKEN */
+  ZPS_SHARD_NOTIFIED,  /* rank, which is late: it was told all sums, or, if it only gives, TAKEN */
 };
 
 #define ZPS_SHARD_NO_RANK UINT32_MAX

@@ -48,6 +48,6 @@ bool zps_machine_leave_out(struct zps_shard_machine *machine, uint32_t rank, enu
 /* The events DECIDED and TOLD. */
 void zps_machine_decided(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
                          struct zps_shard_machine_actions *actions);
-void zps_machine_told(struct zps_shard_machine *machine, uint32_t rank, struct zps_shard_machine_actions *actions);
+void zps_machine_notified(struct zps_shard_machine *machine, uint32_t rank, struct zps_shard_machine_actions *actions);
 
 #endif

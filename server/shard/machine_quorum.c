@@ -100,7 +100,7 @@ bool zps_machine_leave_out(struct zps_shard_machine *machine, uint32_t rank, enu
 /* ---- after it is closed, or decided ---- */
 
 /* A late rank was told all sums, or, where it only gives, that there is nothing more to give. */
-void zps_machine_told(struct zps_shard_machine *machine, uint32_t rank, struct zps_shard_machine_actions *actions) {
+void zps_machine_notified(struct zps_shard_machine *machine, uint32_t rank, struct zps_shard_machine_actions *actions) {
   if (!zps_shard_machine_awaits(machine, rank)) return;
   machine->n_late--;
   *((machine->ranks[rank] & RANK_APART) ? &machine->n_awaited : &machine->n_reading) += 1;

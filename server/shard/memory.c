@@ -105,7 +105,7 @@ static void refuse(struct zps_shard_round *round, const struct zps_memory_wait *
                        "no memory for %" PRIu64 " bytes of partition %u: the round takes %" PRIu64
                        " bytes or more and %s is %" PRIu64 "; set it to at least %" PRIu64,
                        wait->len_bytes, round->tensor->partitions[wait->part], bytes,
-                       zps_config_said("server.memory_limit"), limit_bytes,
+                       zps_config_label("server.memory_limit"), limit_bytes,
                        2 * (bytes > limit_bytes ? bytes : limit_bytes));
 }
 
@@ -116,7 +116,7 @@ static void refuse_quota(struct zps_shard_round *round, const struct zps_memory_
                        " bytes or more, and the job has %" PRIu64 " of the %" PRIu64
                        " bytes of this server's memory that it may have (%s)",
                        wait->len_bytes, round->tensor->partitions[wait->part], bytes_wanted(round), job->account->bytes,
-                       job->shard->quota.memory_bytes, zps_config_said("job.max_memory"));
+                       job->shard->quota.memory_bytes, zps_config_label("job.max_memory"));
 }
 
 /* The half that is kept for the oldest partition is no matter to it. */

@@ -22,11 +22,11 @@
 static struct zps_shard_pull *find(const struct zps_tensor *tensor, uint32_t rank, uint64_t step, bool is_seek) {
   for (const struct zps_shard_round *round = tensor->rounds; round; round = round->next)
     for (struct zps_shard_pull *pull = round->pulls; pull; pull = pull->next)
-      if (pull->rank == rank && pull->asked.step == step && pull->asked.is_seek == is_seek) return pull;
+      if (pull->rank == rank && pull->question.step == step && pull->question.is_seek == is_seek) return pull;
   return NULL;
 }
 
-static zps_err_t create(struct zps_shard_round *round, uint32_t rank, const struct zps_asked *asked,
+static zps_err_t create(struct zps_shard_round *round, uint32_t rank, const struct zps_question *question,
                         struct zps_shard_pull **pull_p, struct zps_error *error) {
   const uint32_t n_parts = round->machine->n_parts;
   struct zps_shard_pull *pull;
@@ -48,7 +48,7 @@ static zps_err_t create(struct zps_shard_round *round, uint32_t rank, const stru
   pull->shard = round->tensor->job->shard;
   pull->round = round;
   pull->rank = rank;
-  pull->asked = *asked;
+  pull->question = *question;
   pull->n_parts = n_parts;
   for (uint32_t part = 0; part < n_parts; part++) pull->picks[part] = (struct zps_pick){.pull = pull, .part = part};
   pull->next = round->pulls;
@@ -107,7 +107,7 @@ void zps_pulls_gone(struct zps_tensor *tensor, uint32_t rank) {
 static void tell(const struct zps_shard_pull *pull, const struct zps_frame_abort *abort) {
   struct zps_frame_abort own = *abort;
   own.tensor = pull->round->tensor->id;
-  zps_reply(&pull->round->tensor->job->members[pull->rank], &pull->asked, &own);
+  zps_reply(&pull->round->tensor->job->members[pull->rank], &pull->question, &own);
 }
 
 void zps_pulls_end(struct zps_shard_round *round, const struct zps_frame_abort *abort) {
@@ -125,10 +125,10 @@ static void send_ready(struct zps_shard_pull *pull) {
   for (uint32_t i = 0; i < pull->n_ready; i++) any_large |= !zps_publish_is_small(pull->sums[pull->ready[i]]);
   if (!any_large && pull->n_sent + pull->n_ready < pull->n_parts) return;
   zps_publish_send(&(struct zps_outgoing){.round = pull->round,
-                                          .step = pull->asked.step,
-                                          .is_found = pull->asked.is_seek,
-                                          .seek = pull->asked.seek,
-                                          .age = (uint32_t)(pull->asked.step - pull->round->machine->config.step),
+                                          .step = pull->question.step,
+                                          .is_found = pull->question.is_seek,
+                                          .seek = pull->question.seek,
+                                          .age = (uint32_t)(pull->question.step - pull->round->machine->config.step),
                                           .rank = pull->rank,
                                           .sums = pull->sums,
                                           .parts = pull->ready,
@@ -150,7 +150,7 @@ void zps_pull_picked(struct zps_pick *pick, zps_err_t code, struct zps_shard_sum
     return;
   }
   const struct zps_tensor *tensor = pull->round->tensor;
-  zps_reply_text(&tensor->job->members[pull->rank], &pull->asked, tensor, code, "partition %u: %s",
+  zps_reply_text(&tensor->job->members[pull->rank], &pull->question, tensor, code, "partition %u: %s",
                  tensor->partitions[pick->part], zps_err_str(code));
   end(pull);
 }
@@ -240,55 +240,56 @@ static uint64_t sought(const struct zps_tensor *tensor, const struct zps_frame_r
 }
 
 /* The round of `step` is over, or could not begin. */
-static void refuse(struct zps_member *member, const struct zps_tensor *tensor, const struct zps_asked *asked,
+static void refuse(struct zps_member *member, const struct zps_tensor *tensor, const struct zps_question *question,
                    uint64_t step) {
   const struct zps_tombstone *tombstone = zps_tensor_tombstone(tensor, step);
   if (tombstone && tombstone->abort)
-    zps_reply(member, asked, tombstone->abort);
+    zps_reply(member, question, tombstone->abort);
   else if (tombstone && tombstone->is_completed)
-    zps_reply_text(member, asked, tensor, ZPS_ERR_STALE,
+    zps_reply_text(member, question, tensor, ZPS_ERR_STALE,
                    "the sum of step %" PRIu64
                    " is kept no longer: servers keep a sum until all ranks that pushed apart "
                    "have pulled it, and of the sums that wait for pulls the newest %u, or fewer where memory is short",
                    step, kept_of(tensor));
   else
-    zps_reply_text(member, asked, tensor, ZPS_ERR_NOMEM, "the server is out of memory");
+    zps_reply_text(member, question, tensor, ZPS_ERR_NOMEM, "the server is out of memory");
 }
 
 /* The round whose sums are pulled; NULL: the rank was told why there is none. */
 static struct zps_shard_round *round_of(struct zps_member *member, struct zps_tensor *tensor,
-                                        const struct zps_asked *asked, const struct zps_frame_round *frame,
+                                        const struct zps_question *question, const struct zps_frame_round *frame,
                                         uint64_t now_ns) {
-  const uint64_t step = asked->is_seek ? sought(tensor, frame) : frame->step;
+  const uint64_t step = question->is_seek ? sought(tensor, frame) : frame->step;
   struct zps_shard_round *round = zps_step_round(tensor, step, now_ns, NULL);
-  const char *const why = round && !asked->is_seek ? objection(round, member->rank) : NULL;
+  const char *const why = round && !question->is_seek ? objection(round, member->rank) : NULL;
   if (round && !why) return round;
   if (why)
-    zps_reply_text(member, asked, tensor, ZPS_ERR_INVALID, "%s", why);
+    zps_reply_text(member, question, tensor, ZPS_ERR_INVALID, "%s", why);
   else
-    refuse(member, tensor, asked, step);
+    refuse(member, tensor, question, step);
   return NULL;
 }
 
 /* *is_begun_p: the round began for this pull. */
-static struct zps_shard_pull *open(struct zps_member *member, struct zps_tensor *tensor, const struct zps_asked *asked,
-                                   const struct zps_frame_round *frame, bool *is_begun_p) {
+static struct zps_shard_pull *open(struct zps_member *member, struct zps_tensor *tensor,
+                                   const struct zps_question *question, const struct zps_frame_round *frame,
+                                   bool *is_begun_p) {
   const uint64_t now_ns = zps_clock_ns(), deadline_ns = now_ns + frame->timeout_ms * ZPS_NS_PER_MS;
-  struct zps_shard_round *round = round_of(member, tensor, asked, frame, now_ns);
+  struct zps_shard_round *round = round_of(member, tensor, question, frame, now_ns);
   if (!round) return NULL;
   *is_begun_p = round->machine->deadline_ns == ZPS_NEVER;
   struct zps_shard_pull *pull = NULL;
   struct zps_error error;
-  const zps_err_t err = create(round, member->rank, asked, &pull, &error);
+  const zps_err_t err = create(round, member->rank, question, &pull, &error);
   if (err) {
-    zps_reply_text(member, asked, tensor, err, "rank %u: %s", member->rank, error.text);
+    zps_reply_text(member, question, tensor, err, "rank %u: %s", member->rank, error.text);
     if (*is_begun_p) zps_shard_round_drop(round); /* nothing else ends it */
     return NULL;
   }
   pull->deadline_ns = deadline_ns;
   if (deadline_ns < pull->shard->next_deadline_ns) pull->shard->next_deadline_ns = deadline_ns;
   zps_shard_round_tell(round, .type = ZPS_SHARD_PULL, .rank = member->rank, .deadline_ns = deadline_ns,
-                       .may_repeat = asked->is_seek);
+                       .may_repeat = question->is_seek);
   return pull;
 }
 
@@ -348,22 +349,23 @@ static zps_err_t check_rows(const struct zps_shard_pull *pull, struct zps_error 
 }
 
 /* Whether the rank may ask so; else it is told why not. */
-static bool check(struct zps_member *member, const struct zps_tensor *tensor, const struct zps_asked *asked,
+static bool check(struct zps_member *member, const struct zps_tensor *tensor, const struct zps_question *question,
                   const struct zps_frame_round *frame) {
   if (!tensor) {
-    zps_reply_unknown(member, asked, frame->tensor);
+    zps_reply_unknown(member, question, frame->tensor);
     return false;
   }
   if (tensor->idle && tensor->idle[member->rank]) {
-    zps_reply_text(member, asked, tensor, ZPS_ERR_PROTOCOL, "this rank has no part in it, so it has nothing to pull");
+    zps_reply_text(member, question, tensor, ZPS_ERR_PROTOCOL,
+                   "this rank has no part in it, so it has nothing to pull");
     return false;
   }
   if (tensor->quorum > 0) {
-    zps_reply_text(member, asked, tensor, ZPS_ERR_PROTOCOL, "a tensor with a quorum has no pulls apart");
+    zps_reply_text(member, question, tensor, ZPS_ERR_PROTOCOL, "a tensor with a quorum has no pulls apart");
     return false;
   }
-  if (!asked->is_seek || (tensor->staleness > 0 && frame->age_max <= tensor->staleness)) return true;
-  zps_reply_text(member, asked, tensor, ZPS_ERR_PROTOCOL,
+  if (!question->is_seek || (tensor->staleness > 0 && frame->age_max <= tensor->staleness)) return true;
+  zps_reply_text(member, question, tensor, ZPS_ERR_PROTOCOL,
                  "rank %u seeks a sum up to %u steps older, but the tensor was opened with a staleness of %u",
                  member->rank, frame->age_max, tensor->staleness);
   return false;
@@ -371,13 +373,13 @@ static bool check(struct zps_member *member, const struct zps_tensor *tensor, co
 
 void zps_pull_frame(struct zps_member *member, const struct zps_frame_round *frame, bool is_seek) {
   struct zps_tensor *tensor = zps_tensor_find(member->job, frame->tensor);
-  const struct zps_asked asked = {.step = frame->step, .is_seek = is_seek, .seek = frame->seek};
-  if (!check(member, tensor, &asked, frame)) return;
+  const struct zps_question question = {.step = frame->step, .is_seek = is_seek, .seek = frame->seek};
+  if (!check(member, tensor, &question, frame)) return;
   struct zps_shard_pull *pull = find(tensor, member->rank, frame->step, is_seek);
   struct zps_error error;
   uint64_t nnz = 0;
   bool is_begun = false;
-  if (!pull && !(pull = open(member, tensor, &asked, frame, &is_begun))) return;
+  if (!pull && !(pull = open(member, tensor, &question, frame, &is_begun))) return;
   zps_err_t code = ZPS_OK;
   if (pull->is_whole) code = zps_fail(&error, ZPS_ERR_PROTOCOL, "this rank is pulling the step already");
   for (uint32_t i = 0; code == ZPS_OK && i < frame->n_slices; i++) {
@@ -387,7 +389,7 @@ void zps_pull_frame(struct zps_member *member, const struct zps_frame_round *fra
   const bool is_whole = nnz == frame->total_nnz;
   if (code == ZPS_OK && is_whole) code = check_rows(pull, &error);
   if (code != ZPS_OK) {
-    zps_reply_text(member, &asked, tensor, code, "rank %u: %s", member->rank, error.text);
+    zps_reply_text(member, &question, tensor, code, "rank %u: %s", member->rank, error.text);
     if (is_begun)
       zps_shard_round_drop(pull->round);
     else

@@ -26,10 +26,10 @@ struct zps_shard_pull {
   struct zps_shard_round *round; /* NULL: it has ended */
   struct zps_shard_pull *next;   /* of the round; ended: of the shard */
   uint32_t rank;
-  struct zps_asked asked; /* the round's step; or of a SEEK one that may be behind it */
-  bool is_whole;          /* all its frames are here */
-  bool any_remote;        /* some answers are to be read: the rank says DONE */
-  uint64_t deadline_ns;   /* the rank's */
+  struct zps_question question; /* the round's step; or of a SEEK one that may be behind it */
+  bool is_whole;                /* all its frames are here */
+  bool any_remote;              /* some answers are to be read: the rank says DONE */
+  uint64_t deadline_ns;         /* the rank's */
   uint32_t n_parts, n_sent;
   uint32_t *ready, n_ready; /* parts to be sent */
   uint64_t wants_bytes;

@@ -127,7 +127,7 @@ static void tell(struct zps_shard_round *round, uint32_t rank) {
                                             .parts = round->late_parts,
                                             .n_parts = round->machine->n_parts});
   }
-  zps_shard_round_tell(round, .type = ZPS_SHARD_TOLD, .rank = rank);
+  zps_shard_round_tell(round, .type = ZPS_SHARD_NOTIFIED, .rank = rank);
 }
 
 void zps_quorum_tell(struct zps_shard_round *round) {
@@ -142,7 +142,7 @@ void zps_quorum_tell(struct zps_shard_round *round) {
 void zps_quorum_gave_up(struct zps_shard_round *round, uint32_t rank) {
   const struct zps_tensor *const tensor = round->tensor;
   if (tensor->quorum == 0 || !zps_shard_machine_is_too_late(round->machine, rank) || is_being_read(round, rank)) return;
-  zps_reply_text(&tensor->job->members[rank], &(struct zps_asked){.step = round->machine->config.step}, tensor,
+  zps_reply_text(&tensor->job->members[rank], &(struct zps_question){.step = round->machine->config.step}, tensor,
                  ZPS_ERR_CANCELED, "rank %u gave it up, and the others go on", rank);
 }
 
@@ -160,7 +160,7 @@ void zps_quorum_landed(struct zps_contribution *contribution, bool is_held) {
 /* ---- frames ---- */
 
 void zps_quorum_refuse(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step) {
-  zps_reply_text(member, &(struct zps_asked){.step = step}, tensor, ZPS_ERR_STALE,
+  zps_reply_text(member, &(struct zps_question){.step = step}, tensor, ZPS_ERR_STALE,
                  "too late: the step has closed without rank %u (quorum %u), and servers keep no sum of it any more: "
                  "they keep the newest %u, or fewer where memory is short",
                  member->rank, tensor->quorum, ZPS_SHARD_KEPT_LATE);
@@ -182,7 +182,7 @@ void zps_quorum_decided(struct zps_member *member, const struct zps_frame_closed
   if (!tensor || tensor->quorum == 0 || (tensor->idle && tensor->idle[member->rank])) return;
   for (uint32_t rank = member->job->world; rank < 8 * closed->n_bytes; rank++) {
     if (!(closed->late[rank / 8] >> rank % 8 & 1)) continue;
-    zps_reply_text(member, &(struct zps_asked){.step = closed->step}, tensor, ZPS_ERR_PROTOCOL,
+    zps_reply_text(member, &(struct zps_question){.step = closed->step}, tensor, ZPS_ERR_PROTOCOL,
                    "rank %u says that rank %u is late, but the job has %u ranks", member->rank, rank,
                    member->job->world);
     return;

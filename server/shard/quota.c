@@ -20,7 +20,7 @@ zps_err_t zps_quota_take(struct zps_job *job, uint64_t bytes, const char *what, 
                     "job %s: %s take %" PRIu64 " bytes of this server's memory, and %" PRIu64 " of the %" PRIu64
                     " that a job may have are taken (%s)",
                     job->name, what, bytes, job->account->bytes, job->shard->quota.memory_bytes,
-                    zps_config_said("job.max_memory"));
+                    zps_config_label("job.max_memory"));
   zps_account_add(job->account, bytes);
   return ZPS_OK;
 }
@@ -33,7 +33,7 @@ zps_err_t zps_quota_take_wants(struct zps_job *job, uint64_t bytes, struct zps_e
     return zps_fail(error, ZPS_ERR_NOMEM,
                     "job %s: the rows that its ranks name take more than the %" PRIu64
                     " bytes that it may have: half of what other jobs leave of %" PRIu64 " (half of %s)",
-                    job->name, share_bytes, all_bytes, zps_config_said("server.memory_limit"));
+                    job->name, share_bytes, all_bytes, zps_config_label("server.memory_limit"));
   const zps_err_t err = zps_quota_take(job, bytes, "the rows that its ranks name", error);
   if (err) return err;
   job->wants_bytes += bytes;
@@ -52,5 +52,5 @@ zps_err_t zps_quota_round(const struct zps_job *job, struct zps_error *error) {
   if (most == 0 || job->n_rounds < most) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_QUOTA,
                   "%u rounds of the job are in flight on this server, and it may have %" PRIu64 " (%s)", job->n_rounds,
-                  most, zps_config_said("job.max_rounds"));
+                  most, zps_config_label("job.max_rounds"));
 }

@@ -11,11 +11,11 @@
 #include "server/shard/round.h"
 #include "server/shard/tensor.h"
 
-void zps_reply(struct zps_member *member, const struct zps_asked *asked, const struct zps_frame_abort *abort) {
-  struct zps_frame frame = {.header.type = asked->is_seek ? ZPS_FRAME_MISSED : ZPS_FRAME_ABORT};
+void zps_reply(struct zps_member *member, const struct zps_question *question, const struct zps_frame_abort *abort) {
+  struct zps_frame frame = {.header.type = question->is_seek ? ZPS_FRAME_MISSED : ZPS_FRAME_ABORT};
   frame.u.abort = *abort;
-  frame.u.abort.step = asked->step;
-  frame.u.abort.seek = asked->seek;
+  frame.u.abort.step = question->step;
+  frame.u.abort.seek = question->seek;
   zps_member_send(member, &frame);
 }
 
@@ -23,28 +23,28 @@ struct zps_frame_abort zps_refusal(uint32_t tensor, uint64_t step, zps_err_t cod
   return (struct zps_frame_abort){.tensor = tensor, .step = step, .code = code};
 }
 
-void zps_reply_text(struct zps_member *member, const struct zps_asked *asked, const struct zps_tensor *tensor,
+void zps_reply_text(struct zps_member *member, const struct zps_question *question, const struct zps_tensor *tensor,
                     zps_err_t code, const char *fmt, ...) {
-  struct zps_frame_abort abort = zps_refusal(tensor->id, asked->step, code);
+  struct zps_frame_abort abort = zps_refusal(tensor->id, question->step, code);
   zps_text_add(abort.text, sizeof abort.text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job->name, tensor->name,
-               asked->step);
+               question->step);
   const size_t len = strlen(abort.text);
   va_list args;
   va_start(args, fmt);
   vsnprintf(abort.text + len, sizeof abort.text - len, fmt, args);
   va_end(args);
-  zps_reply(member, asked, &abort);
+  zps_reply(member, question, &abort);
 }
 
-void zps_reply_unknown(struct zps_member *member, const struct zps_asked *asked, uint32_t tensor) {
-  struct zps_frame_abort abort = zps_refusal(tensor, asked->step, ZPS_ERR_UNKNOWN);
+void zps_reply_unknown(struct zps_member *member, const struct zps_question *question, uint32_t tensor) {
+  struct zps_frame_abort abort = zps_refusal(tensor, question->step, ZPS_ERR_UNKNOWN);
   snprintf(abort.text, sizeof abort.text, "job %s, step %" PRIu64 ": tensor %u is not registered on this server",
-           member->job->name, asked->step, tensor);
-  zps_reply(member, asked, &abort);
+           member->job->name, question->step, tensor);
+  zps_reply(member, question, &abort);
 }
 
 void zps_reply_completed(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step) {
-  zps_reply_text(member, &(struct zps_asked){.step = step}, tensor, ZPS_ERR_INVALID,
+  zps_reply_text(member, &(struct zps_question){.step = step}, tensor, ZPS_ERR_INVALID,
                  "it was already completed; every round of a tensor needs a new step");
 }
 
@@ -57,15 +57,15 @@ static bool is_past(const struct zps_tensor *tensor, uint64_t step) {
 
 void zps_reply_tombstone(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step) {
   const struct zps_tombstone *tombstone = zps_tensor_tombstone(tensor, step);
-  const struct zps_asked asked = {.step = step};
+  const struct zps_question question = {.step = step};
   if (is_past(tensor, step))
     zps_quorum_refuse(member, tensor, step);
   else if (tombstone && tombstone->is_completed)
     zps_reply_completed(member, tensor, step);
   else if (tombstone && tombstone->abort)
-    zps_reply(member, &asked, tombstone->abort);
+    zps_reply(member, &question, tombstone->abort);
   else
-    zps_reply_text(member, &asked, tensor, ZPS_ERR_NOMEM, "the server is out of memory");
+    zps_reply_text(member, &question, tensor, ZPS_ERR_NOMEM, "the server is out of memory");
 }
 
 void zps_refuse_step(struct zps_tensor *tensor, struct zps_frame_abort refused, const char *fmt, ...) {

@@ -11,16 +11,16 @@ struct zps_tensor;
 
 struct zps_frame_abort zps_refusal(uint32_t tensor, uint64_t step, zps_err_t code);
 /* What a rank's frames ask for, and answers name: a step, or a SEEK of it, which is refused with MISSED. */
-struct zps_asked {
+struct zps_question {
   uint64_t step;
   bool is_seek;
   uint32_t seek; /* its number */
 };
 
-void zps_reply(struct zps_member *member, const struct zps_asked *asked, const struct zps_frame_abort *abort);
-void zps_reply_text(struct zps_member *member, const struct zps_asked *asked, const struct zps_tensor *tensor,
+void zps_reply(struct zps_member *member, const struct zps_question *question, const struct zps_frame_abort *abort);
+void zps_reply_text(struct zps_member *member, const struct zps_question *question, const struct zps_tensor *tensor,
                     zps_err_t code, const char *fmt, ...) ZPS_PRINTF(5, 6);
-void zps_reply_unknown(struct zps_member *member, const struct zps_asked *asked, uint32_t tensor);
+void zps_reply_unknown(struct zps_member *member, const struct zps_question *question, uint32_t tensor);
 void zps_reply_completed(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step);
 /* Tells a rank that comes late how the round ended. */
 void zps_reply_tombstone(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step);

@@ -8,7 +8,7 @@
 
 struct zps_store {
   struct zps_store_backend *backend;
-  struct zps_journal_buffer news; /* appended, and not committed */
+  struct zps_journal_buffer pending; /* appended, and not committed */
   size_t size;
   bool is_short, broken; /* memory was; the backend has failed */
 };
@@ -63,18 +63,18 @@ zps_err_t zps_store_open(struct zps_store_backend *backend, zps_journal_take_fn 
 void zps_store_close(struct zps_store *store) {
   if (!store) return;
   store->backend->ops->close(store->backend);
-  free(store->news.data);
+  free(store->pending.data);
   free(store);
 }
 
 /* ------------------------------------------------------------ append, commit, compact */
 
 void zps_store_append(struct zps_store *store, const char *text) {
-  if (!text || zps_journal_add(&store->news, text, strlen(text))) store->is_short = true;
+  if (!text || zps_journal_add(&store->pending, text, strlen(text))) store->is_short = true;
 }
 
-bool zps_store_has_news(const struct zps_store *store) {
-  return store->news.len > 0 || store->is_short;
+bool zps_store_is_dirty(const struct zps_store *store) {
+  return store->pending.len > 0 || store->is_short;
 }
 
 size_t zps_store_size(const struct zps_store *store) {
@@ -89,13 +89,13 @@ static zps_err_t usable(const struct zps_store *store, struct zps_error *error) 
 zps_err_t zps_store_commit(struct zps_store *store, struct zps_error *error) {
   struct zps_store_backend *const backend = store->backend;
   zps_err_t err = usable(store, error);
-  if (!err && store->news.len == 0) return ZPS_OK;
-  if (!err) err = backend->ops->write(backend, store->news.data, store->news.len, error);
+  if (!err && store->pending.len == 0) return ZPS_OK;
+  if (!err) err = backend->ops->write(backend, store->pending.data, store->pending.len, error);
   if (!err) err = backend->ops->sync(backend, error);
   store->broken = store->broken || err;
   if (err) return err;
-  store->size += store->news.len;
-  store->news.len = 0;
+  store->size += store->pending.len;
+  store->pending.len = 0;
   return ZPS_OK;
 }
 
@@ -104,11 +104,11 @@ zps_err_t zps_store_compact(struct zps_store *store, void (*fill)(void *ctx), vo
   if (err) return err;
   fill(ctx);
   err = usable(store, error);
-  if (!err) err = store->backend->ops->replace(store->backend, store->news.data, store->news.len, error);
+  if (!err) err = store->backend->ops->replace(store->backend, store->pending.data, store->pending.len, error);
   store->broken = store->broken || err;
   if (err) return err;
-  zps_log_debug("%s: %zu bytes say what %zu did", store->backend->name, store->news.len, store->size);
-  store->size = store->news.len;
-  store->news.len = 0;
+  zps_log_debug("%s: %zu bytes say what %zu did", store->backend->name, store->pending.len, store->size);
+  store->size = store->pending.len;
+  store->pending.len = 0;
   return ZPS_OK;
 }

@@ -41,7 +41,7 @@ zps_err_t zps_store_open(struct zps_store_backend *backend, zps_journal_take_fn 
 void zps_store_close(struct zps_store *store);
 /* A failure shows in the next commit. */
 void zps_store_append(struct zps_store *store, const char *text);
-bool zps_store_has_news(const struct zps_store *store);
+bool zps_store_is_dirty(const struct zps_store *store);
 /* All that was appended is durable. After a failure the store takes nothing more. */
 zps_err_t zps_store_commit(struct zps_store *store, struct zps_error *error) ZPS_MUSTCHECK;
 /* Bytes on disk. */

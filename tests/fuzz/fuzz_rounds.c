@@ -220,7 +220,7 @@ static void happen(struct model *model, const struct zps_shard_machine_event *ev
       tick(model, event->now_ns, to);
       break;
     case ZPS_SHARD_DECIDED: /* of rounds with a quorum, which the simulation draws */
-    case ZPS_SHARD_TOLD:
+    case ZPS_SHARD_NOTIFIED:
       break;
   }
 }

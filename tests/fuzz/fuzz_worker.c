@@ -289,7 +289,7 @@ static void finish(void) {
     if (!scene.members[i].peer.net) lose_member(&scene.members[i]);
   pass(11000); /* servers may have been reading what failed rounds pushed */
   for (unsigned i = 0; i < REQUESTS; i++) must(!requests[i].is_used || requests[i].is_released);
-  must(scene.plane.memory.held.push == 0 && scene.plane.memory.held.pull == 0);
+  must(scene.plane.memory.used.push == 0 && scene.plane.memory.used.pull == 0);
   zps_rounds_close(&scene.rounds);
   settle();
   zps_plane_disconnect(&scene.plane);

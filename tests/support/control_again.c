@@ -85,14 +85,14 @@ static zps_err_t job_failed(const zps_json *body, zps_json **written_p, struct z
 }
 
 static zps_err_t job_stats(const zps_json *body, zps_json **written_p, struct zps_error *error) {
-  struct zps_rank_news rank;
+  struct zps_rank_report rank;
   zps_err_t err = zps_control_stats_read(body, &rank, error);
   if (err) return err;
   zps_json *written = zps_json_array();
   for (size_t i = 0; i < zps_json_array_len(rank.rows) && !err; i++) {
-    struct zps_tensor_news news;
-    err = zps_control_news_read(zps_json_at(rank.rows, i), &news, error);
-    if (!err) written = zps_control_news_append(written, &news);
+    struct zps_tensor_growth news;
+    err = zps_control_growth_read(zps_json_at(rank.rows, i), &news, error);
+    if (!err) written = zps_control_growth_append(written, &news);
   }
   if (err)
     zps_json_unref(written);

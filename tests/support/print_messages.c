@@ -17,7 +17,7 @@ enum { TEXT = 600 };
 static const struct control_message parts[] = {{"fabric", &zps_control_fabric, NULL},
                                                {"tensor", &zps_control_shape, NULL},
                                                {"scheme", &zps_control_scheme, NULL},
-                                               {"tensors of job.stats", &zps_control_news, NULL},
+                                               {"tensors of job.stats", &zps_control_growth, NULL},
                                                {"view", &zps_control_view, NULL}};
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 

@@ -166,7 +166,7 @@ static void try_again(struct zps_deferred_thread *waiting, uint64_t now_ns) {
   waiting->again_ns = ZPS_NEVER;
   for (struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
     if (!tensor->is_automatic) continue;
-    const uint64_t again_ns = zps_automatic_try_again(tensor->automatic, now_ns);
+    const uint64_t again_ns = zps_automatic_retry(tensor->automatic, now_ns);
     if (again_ns < waiting->again_ns) waiting->again_ns = again_ns;
   }
 }

@@ -193,7 +193,7 @@ static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *la
   }
   zps_replay_init(&job->rounds, job->options.replay_memory_bytes, ZPS_REPLAY_GRACE_NS);
   job->rounds.replay.mapped = zps_worker_mapped;
-  job->rounds.replay.held = zps_worker_held;
+  job->rounds.replay.held = zps_worker_hold;
   job->rounds.replay.ctx = job;
   zps_worker_suspect_init(job);
   if (job->device) zps_worker_device_probe(job->device, job->plane.engine);

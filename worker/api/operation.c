@@ -59,7 +59,7 @@ zenps_status_t zps_worker_operation_note(struct zenps_tensor *tensor, struct zen
                                          const struct zps_operation *given) {
   const uint64_t rows = tensor->core.shape.rows, out_rows = is_compact(tensor, given) ? given->wants->count : rows;
   struct zps_error error;
-  zps_worker_request_asked(request);
+  zps_worker_request_made(request);
   zps_err_t err = given->in ? zps_worker_use_arrays(tensor, given->in, false, rows, &request->memory, &error) : ZPS_OK;
   if (err == ZPS_OK && given->out)
     err = zps_worker_use_arrays(tensor, given->out, true, out_rows, &request->memory, &error);

@@ -22,7 +22,7 @@ static uint32_t most_parts(const struct zenps_tensor *tensor) {
 
 void zps_worker_request_aim(struct zenps_request *request, struct zenps_tensor *tensor) {
   request->tensor = tensor;
-  request->has_parts = zps_worker_tensor_asked(tensor) == tensor;
+  request->has_parts = zps_worker_tensor_root(tensor) == tensor;
 }
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) {
@@ -37,7 +37,7 @@ zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_re
   request->in_union = request->sent + n_parts;
   request->job = tensor->job;
   atomic_fetch_add(&request->job->refs, 1);
-  request->n_parts = zps_worker_tensor_asked(tensor)->core.part.n_parts;
+  request->n_parts = zps_worker_tensor_root(tensor)->core.part.n_parts;
   zps_worker_request_aim(request, tensor);
   ZENPS_GRAD_INIT(&request->nothing);
   request->nothing.layout = ZENPS_ROWS;
@@ -64,7 +64,7 @@ static uint64_t seen_to(const struct zenps_job *job) {
   return job->unseen ? job->unseen->number : job->n_begun + 1;
 }
 
-void zps_worker_request_asked(struct zenps_request *request) {
+void zps_worker_request_made(struct zenps_request *request) {
   request->seen_to = seen_to(request->job);
 }
 

@@ -50,7 +50,7 @@ void zps_worker_request_destroy(struct zenps_request *request);
 void zps_worker_request_aim(struct zenps_request *request, struct zenps_tensor *tensor);
 /* Under the job's lock: the trainer asks for it. What it has seen the ends of counts from here, as it is the same on
  * all ranks: its round may begin later, on some of them when the trainer has seen more. */
-void zps_worker_request_asked(struct zenps_request *request);
+void zps_worker_request_made(struct zenps_request *request);
 /* Under the job's lock: its round begins. Tells in `start` which rounds the trainer had seen the ends of. */
 void zps_worker_request_begun(struct zenps_request *request, struct zps_round_start *start);
 /* Under the job's lock: gives the operation up, unless it is done, or ends with the job. */

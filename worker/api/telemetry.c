@@ -15,7 +15,7 @@
 #define OLD_NS (1 * ZPS_NS_PER_S) /* Age from which on a round between ranks is reported. */
 
 /* A tensor whose counters have grown. */
-struct news {
+struct row {
   struct zenps_tensor *tensor;
   struct zps_tally now, growth;
 };
@@ -65,20 +65,20 @@ void zps_telemetry_round(struct zenps_tensor *tensor, uint64_t step, const zenps
   }
   const uint64_t began_ns = zps_clock_ns() - round.total_ns;
   add(&tensor->tally, &round, began_ns);
-  struct zenps_tensor *const asked = (struct zenps_tensor *)(uintptr_t)zps_worker_tensor_asked(tensor);
+  struct zenps_tensor *const asked = (struct zenps_tensor *)(uintptr_t)zps_worker_tensor_root(tensor);
   if (asked != tensor) add(&asked->tally, &round, began_ns);
 }
 
 /* Under the job's lock. Tensors stay until the job is closed. */
-static size_t collect(const struct zenps_job *job, struct news *news, size_t max) {
+static size_t collect(const struct zenps_job *job, struct row *rows, size_t max) {
   const uint64_t now_ns = zps_clock_ns();
   size_t n = 0;
   for (struct zenps_tensor *tensor = job->tensors; tensor && n < max; tensor = tensor->next) {
     const struct zps_tensor_tally *tally = &tensor->tally;
     if (zps_tally_same(&tally->now, &tally->told)) continue;
-    news[n] = (struct news){.tensor = tensor, .now = tally->now};
-    news[n].now.covered_ms = (now_ns - tally->since_ns) / ZPS_NS_PER_MS;
-    news[n].growth = zps_tally_growth(&news[n].now, &tally->told);
+    rows[n] = (struct row){.tensor = tensor, .now = tally->now};
+    rows[n].now.covered_ms = (now_ns - tally->since_ns) / ZPS_NS_PER_MS;
+    rows[n].growth = zps_tally_growth(&rows[n].now, &tally->told);
     n++;
   }
   return n;
@@ -90,29 +90,30 @@ static size_t count_tensors(const struct zenps_job *job) {
   return n;
 }
 
-static zps_json *tensors_array(const struct news *news, size_t n) {
+static zps_json *tensors_array(const struct row *rows, size_t n) {
   zps_json *tensors = zps_json_array();
   for (size_t i = 0; i < n; i++) {
-    tensors = zps_control_news_append(
-        tensors, &(struct zps_tensor_news){
-                     .tensor = news[i].tensor->core.id, .done = news[i].now.rounds, .growth = news[i].growth});
+    tensors = zps_control_growth_append(
+        tensors, &(struct zps_tensor_growth){
+                     .tensor = rows[i].tensor->core.id, .done = rows[i].now.rounds, .growth = rows[i].growth});
   }
   return tensors;
 }
 
-static struct zps_rank_news rank_news(const struct zenps_job *job) {
-  struct zps_rank_news news = {.first = job->first.error,
-                               .load = job->telemetry.load,
-                               .kept_bytes = atomic_load_explicit(&job->rounds.replay.kept_bytes, memory_order_relaxed),
-                               .mishaps = zps_engine_mishaps(job->plane.engine),
-                               .n_rounds = job->telemetry.n_rounds};
-  memcpy(news.rounds, job->telemetry.rounds, sizeof news.rounds);
-  return news;
+static struct zps_rank_report rank_report(const struct zenps_job *job) {
+  struct zps_rank_report report = {
+      .first = job->first.error,
+      .load = job->telemetry.load,
+      .kept_bytes = atomic_load_explicit(&job->rounds.replay.kept_bytes, memory_order_relaxed),
+      .mishaps = zps_engine_mishaps(job->plane.engine),
+      .n_rounds = job->telemetry.n_rounds};
+  memcpy(report.rounds, job->telemetry.rounds, sizeof report.rounds);
+  return report;
 }
 
 /* Under the job's lock. */
 static zps_err_t tell(struct zenps_job *job, zps_json *tensors) {
-  const struct zps_rank_news rank = rank_news(job);
+  const struct zps_rank_report rank = rank_report(job);
   const zps_err_t err = zps_membership_stats(&job->membership, &rank, tensors);
   if (err != ZPS_OK) return err;
   job->first.told = rank.first.code;
@@ -197,12 +198,12 @@ static void report(struct zenps_job *job) {
   pthread_mutex_lock(&job->lock);
   const size_t max = count_tensors(job);
   pthread_mutex_unlock(&job->lock);
-  struct news *news = calloc(max + 1, sizeof *news);
-  if (!news) return;
+  struct row *rows = calloc(max + 1, sizeof *rows);
+  if (!rows) return;
   pthread_mutex_lock(&job->lock);
-  const size_t n = collect(job, news, max);
+  const size_t n = collect(job, rows, max);
   pthread_mutex_unlock(&job->lock);
-  zps_json *const tensors = tensors_array(news, n);
+  zps_json *const tensors = tensors_array(rows, n);
   pthread_mutex_lock(&job->lock); /* Until it is sent: a first error that comes now is told behind it. */
   job->telemetry.load = load;
   zps_err_t err = ZPS_OK;
@@ -212,9 +213,9 @@ static void report(struct zenps_job *job) {
     zps_json_unref(tensors);
   if (err != ZPS_OK)
     zps_log_debug("cannot report the rounds of %zu tensors to the coordinator: %s", n, zps_err_str(err));
-  for (size_t i = 0; i < n && err == ZPS_OK; i++) news[i].tensor->tally.told = news[i].now;
+  for (size_t i = 0; i < n && err == ZPS_OK; i++) rows[i].tensor->tally.told = rows[i].now;
   pthread_mutex_unlock(&job->lock);
-  free(news);
+  free(rows);
 }
 
 void zps_telemetry_beat(struct zenps_job *job) {

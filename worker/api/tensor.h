@@ -46,7 +46,7 @@ static inline struct zenps_tensor *zps_worker_tensor_of(const struct zps_round_t
 }
 
 /* The tensor that the trainer opened: the one that this is a variant of, or runs the allgathers of; else this. */
-static inline const struct zenps_tensor *zps_worker_tensor_asked(const struct zenps_tensor *tensor) {
+static inline const struct zenps_tensor *zps_worker_tensor_root(const struct zenps_tensor *tensor) {
   if (tensor->gather_of) return tensor->gather_of;
   return tensor->automatic ? zps_worker_tensor_of(tensor->automatic->tensor) : tensor;
 }

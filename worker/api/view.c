@@ -241,9 +241,9 @@ void zps_worker_mapped(void *ctx, const struct zps_job_steps *steps) {
     zps_log_warn("cannot report unfinished steps to the coordinator: %s", zps_err_str(err));
 }
 
-void zps_worker_held(void *ctx, const char *why) {
+void zps_worker_hold(void *ctx, const char *why) {
   struct zenps_job *job = ctx;
-  zps_membership_held(&job->membership, why);
+  zps_membership_hold(&job->membership, why);
 }
 
 struct zps_round_tensor *zps_worker_served_tensor(void *ctx, uint32_t number) {

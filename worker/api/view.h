@@ -27,7 +27,7 @@ void zps_worker_view(struct zenps_job *job, const struct zps_view_image *view);
 void zps_worker_replay(struct zenps_job *job, const struct zps_job_steps *steps);
 /* On the engine thread. */
 void zps_worker_mapped(void *job, const struct zps_job_steps *steps); /* see zps_replay */
-void zps_worker_held(void *job, const char *why);
+void zps_worker_hold(void *job, const char *why);
 struct zps_round_tensor *zps_worker_served_tensor(void *job, uint32_t tensor);
 
 /* The owners that the coordinator has named, which it copies. False: no memory. */

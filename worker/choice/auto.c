@@ -63,7 +63,7 @@ void zps_automatic_destroy(struct zps_automatic *automatic) {
 /* ------------------------------------------------------------ reports to the coordinator */
 
 /* Under the job's lock. Fills in what this rank knows, apart from the gradient, when it asks. */
-static void fill_told(struct zps_automatic *automatic, const zenps_grad_t *out, struct zps_plan_told *told) {
+static void fill_told(struct zps_automatic *automatic, const zenps_grad_t *out, struct zps_plan_request *told) {
   const struct zps_automatic_job *job = &automatic->job;
   automatic->lists = automatic->lists || out->layout == ZENPS_ROWS;
   told->lists = automatic->lists;
@@ -171,7 +171,7 @@ static void proceed(struct zps_automatic *automatic) {
 /* A question that is not answered by what was agreed on is asked again. */
 static void look_again(struct zps_automatic *automatic) {
   struct zps_plan_follower *const follower = &automatic->follower;
-  if (follower->asked > zps_plan_schedule_until(&follower->schedule)) zps_plan_follower_unasked(follower);
+  if (follower->asked > zps_plan_schedule_until(&follower->schedule)) zps_plan_follower_retry(follower);
   wake(automatic);
 }
 
@@ -198,7 +198,7 @@ void zps_automatic_propose(struct zps_automatic *automatic, const struct zps_pla
   proceed(automatic);
 }
 
-uint64_t zps_automatic_try_again(struct zps_automatic *automatic, uint64_t now_ns) {
+uint64_t zps_automatic_retry(struct zps_automatic *automatic, uint64_t now_ns) {
   if (now_ns >= automatic->again_ns) {
     automatic->again_ns = ZPS_NEVER;
     proceed(automatic);
@@ -222,7 +222,7 @@ zenps_status_t zps_automatic_ask(struct zps_automatic *automatic, struct zps_aut
                                  const zenps_grad_t *in, const zenps_grad_t *out, uint64_t deadline_ns) {
   const struct zps_automatic_job *job = &automatic->job;
   struct zps_error error = {.text = ""};
-  struct zps_plan_told told = {.report = turn->report};
+  struct zps_plan_request told = {.report = turn->report};
   struct zps_plan_sketch sketch;
   turn->due = false;
   const bool alone = is_alone(automatic);

@@ -105,7 +105,7 @@ void zps_automatic_propose(struct zps_automatic *automatic, const struct zps_pla
 /* Under the job's lock: the coordinator is out of reach. */
 void zps_automatic_alone(struct zps_automatic *automatic);
 /* Under the job's lock: begins the round that is owed after a failed one, if it is time. Returns again_ns. */
-uint64_t zps_automatic_try_again(struct zps_automatic *automatic, uint64_t now_ns);
+uint64_t zps_automatic_retry(struct zps_automatic *automatic, uint64_t now_ns);
 /* Under the job's lock: a round of the agreement is over. `round`: what its ranks gave; NULL: it has failed, for `why`.
  */
 void zps_automatic_agreed(struct zps_automatic *automatic, const unsigned char *round, const zenps_error_t *why);

@@ -138,7 +138,7 @@ static zps_err_t on_resumed(void *ctx, const zps_json *result, const struct zps_
     const char *const memory = atomic_load(&membership->memory);
     const char *const held = atomic_load(&membership->held);
     if (memory) zps_membership_memory(membership, memory);
-    if (held) zps_membership_held(membership, held);
+    if (held) zps_membership_hold(membership, held);
     return ZPS_OK;
   }
   if (error->code != ZPS_ERR_STALE && error->code != ZPS_ERR_UNSUPPORTED) expelled(membership, error);

@@ -97,16 +97,17 @@ zps_err_t zps_membership_tensor_close(struct zps_membership *membership, uint32_
                                       struct zps_error *error) ZPS_MUSTCHECK;
 /* Asks for the scheme of a step, and tells of the rounds before it (tensor.report). */
 zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor,
-                                const struct zps_plan_told *told) ZPS_MUSTCHECK;
-/* Tells of rounds (job.stats): `tensors`, an array of rows, is consumed. The job is this one, whatever `news` says. */
-zps_err_t zps_membership_stats(struct zps_membership *membership, const struct zps_rank_news *news,
+                                const struct zps_plan_request *told) ZPS_MUSTCHECK;
+/* Tells of rounds (job.stats): `tensors`, an array of rows, is consumed. The job is this one, whatever `report` says.
+ */
+zps_err_t zps_membership_stats(struct zps_membership *membership, const struct zps_rank_report *report,
                                zps_json *tensors) ZPS_MUSTCHECK;
 /* Says which steps of each tensor this rank has begun and not finished (job.mapped). From any thread. */
 zps_err_t zps_membership_mapped(struct zps_membership *membership, const struct zps_job_steps *steps) ZPS_MUSTCHECK;
 /* Says how the fabric gets at this rank's gradients (job.memory). */
 void zps_membership_memory(struct zps_membership *membership, const char *memory);
 /* Says why servers are to keep the job, though they drain (job.held); `why` is static. From any thread. */
-void zps_membership_held(struct zps_membership *membership, const char *why);
+void zps_membership_hold(struct zps_membership *membership, const char *why);
 /* Waits until what the coordinator was told has left this process, for `timeout_ms` at most. Not on the control thread.
  */
 void zps_membership_flush(struct zps_membership *membership, uint64_t timeout_ms);

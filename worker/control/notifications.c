@@ -7,15 +7,17 @@ static zps_err_t notify(struct zps_membership *membership, const char *method, z
   return params ? zps_client_notify(membership->client, method, params) : ZPS_ERR_NOMEM;
 }
 
-zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor, const struct zps_plan_told *told) {
+zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor,
+                                const struct zps_plan_request *told) {
   const struct zps_tensor_report report = {.job_id = membership->job_id, .tensor = tensor, .told = *told};
   return notify(membership, "tensor.report", zps_control_report_write(&report));
 }
 
-zps_err_t zps_membership_stats(struct zps_membership *membership, const struct zps_rank_news *news, zps_json *tensors) {
-  struct zps_rank_news told = *news;
-  told.job_id = membership->job_id;
-  return notify(membership, "job.stats", zps_control_stats_write(&told, tensors));
+zps_err_t zps_membership_stats(struct zps_membership *membership, const struct zps_rank_report *report,
+                               zps_json *tensors) {
+  struct zps_rank_report own = *report;
+  own.job_id = membership->job_id;
+  return notify(membership, "job.stats", zps_control_stats_write(&own, tensors));
 }
 
 zps_err_t zps_membership_suspect(struct zps_membership *membership, const struct zps_job_suspects *suspects) {
@@ -35,7 +37,7 @@ void zps_membership_memory(struct zps_membership *membership, const char *memory
     zps_log_info("the coordinator was not told of memory %s", memory);
 }
 
-void zps_membership_held(struct zps_membership *membership, const char *why) {
+void zps_membership_hold(struct zps_membership *membership, const char *why) {
   atomic_store(&membership->held, why);
   if (membership->lost) return;
   const struct zps_job_call call = {.job_id = membership->job_id, .text = why};

@@ -49,7 +49,7 @@ static struct zps_peer_mem *mem_new(struct zps_peer_round *round) {
 }
 
 static void mem_put(struct zps_peer_round *round, struct zps_peer_mem *mem) {
-  zps_plane_memory_put(&round->base.plane->memory, ZPS_LINE_PEER, &round->base.held, &mem->buf);
+  zps_plane_memory_put(&round->base.plane->memory, ZPS_LINE_PEER, &round->base.used, &mem->buf);
   mem->next_free = round->free_mems;
   round->free_mems = mem;
 }
@@ -73,9 +73,9 @@ static zps_err_t get_registered(struct zps_peer_round *round, uint64_t len, stru
   if (!mem) return ZPS_ERR_NOMEM;
   const bool is_idle = round->base.n_tasks == 0 && round->base.n_reads == 0;
   const bool spares = zps_plane_memory_spares(&round->base.plane->memory, 0, len);
-  round->base.held.is_first = !spares && is_first(round); /* irrelevant where memory is spare */
+  round->base.used.is_first = !spares && is_first(round); /* irrelevant where memory is spare */
   const zps_err_t err =
-      zps_plane_memory_get(&round->base.plane->memory, ZPS_LINE_PEER, &round->base.held, is_idle, len, &mem->buf);
+      zps_plane_memory_get(&round->base.plane->memory, ZPS_LINE_PEER, &round->base.used, is_idle, len, &mem->buf);
   if (err != ZPS_OK) {
     mem_put(round, mem);
     return err;
@@ -167,7 +167,7 @@ void zps_peer_no_memory_left(struct zps_plane_wait *wait, zps_err_t err, const c
 /* Reads of lost ranks may still write to it, and keep it until they are over. */
 static void mem_leave(struct zps_peer_round *round, struct zps_peer_mem *mem) {
   mem->owner = &round->base.plane->memory;
-  zps_plane_memory_leave(mem->owner, ZPS_LINE_PEER, &round->base.held, &mem->buf);
+  zps_plane_memory_leave(mem->owner, ZPS_LINE_PEER, &round->base.used, &mem->buf);
 }
 
 void zps_peer_task_end(struct zps_peer_task *task) {

@@ -178,7 +178,7 @@ static zps_err_t send_end(struct zps_peer_round *round, uint32_t rank) {
     return ZPS_ERR_AGAIN; /* a rank that is not told would wait in vain */
   if (err == ZPS_OK && !aborts) base->stats.bytes_out += frame.len_bytes;
   *(aborts ? &peer->owes_abort : &peer->owes_done) = false;
-  if (err == ZPS_OK && aborts) zps_peer_ask_whether_told(round, rank);
+  if (err == ZPS_OK && aborts) zps_peer_confirm_abort(round, rank);
   return err;
 }
 

@@ -251,7 +251,7 @@ void zps_peer_owe_done(struct zps_peer_round *round);
 /* The round has failed: ranks that read its gradient are to say that they are through. */
 void zps_peer_revoke(struct zps_peer_round *round);
 /* Our ABORT was sent to the rank: it is asked whether it has taken it. */
-void zps_peer_ask_whether_told(struct zps_peer_round *round, uint32_t rank);
+void zps_peer_confirm_abort(struct zps_peer_round *round, uint32_t rank);
 /* No rank reads the gradient any more, or the deadline has passed in a job that lives. False: the round is looked at
  * again. */
 bool zps_peer_gives_back(struct zps_round *base, uint64_t now_ns);
@@ -305,7 +305,7 @@ void zps_peer_offer(struct zps_peer_task *task); /* an OFFER is due */
 void zps_peer_reach(struct zps_peer_task *task); /* a REACH is due */
 void zps_peer_merge(struct zps_peer_task *task); /* a MERGE is due */
 /* The first CALL is carried out: the scheme goes on by what was offered, or by what is to be brought. */
-void zps_peer_held(struct zps_peer_round *round);
+void zps_peer_call_done(struct zps_peer_round *round);
 void zps_peer_rows_encode(struct zps_peer_task *task); /* of SERVE or MERGE: the memory for its output is there */
 /* The round has failed: cancels the round over servers within it. */
 void zps_peer_serve_give_up(struct zps_peer_round *round);

@@ -38,7 +38,7 @@ void zps_peer_revoke(struct zps_peer_round *round) {
   if (round->exposed.handle) look_at(base, round->hear_until_ns);
 }
 
-void zps_peer_ask_whether_told(struct zps_peer_round *round, uint32_t rank) {
+void zps_peer_confirm_abort(struct zps_peer_round *round, uint32_t rank) {
   const struct zps_remote *remote = &round->base.plane->ranks[rank];
   struct zps_peer_remote *peer = &round->remotes[rank];
   if (peer->is_marked || !peer->reads_gradient) return;
@@ -51,7 +51,7 @@ static bool has_been_told(struct zps_peer_round *round, uint32_t rank) {
   const struct zps_remote *remote = &round->base.plane->ranks[rank];
   const struct zps_peer_remote *peer = &round->remotes[rank];
   if (!remote->link || peer->owes_abort) return false;
-  zps_peer_ask_whether_told(round, rank);
+  zps_peer_confirm_abort(round, rank);
   return peer->is_marked && zps_link_has_taken(remote->link, peer->mark);
 }
 

@@ -294,7 +294,7 @@ static void start_call(struct zps_peer_round *round, uint32_t i) {
   }
   zps_peer_carried_out(round, i);
   zps_peer_offer_unexpected(round);
-  if (round->held) zps_peer_held(round);
+  if (round->held) zps_peer_call_done(round);
 }
 
 /* ------------------------------------------------------------ instructions that are due */

@@ -130,7 +130,7 @@ void zps_peer_reach(struct zps_peer_task *task) {
   }
 }
 
-void zps_peer_held(struct zps_peer_round *round) {
+void zps_peer_call_done(struct zps_peer_round *round) {
   struct zps_round *base = &round->base;
   struct zps_error error;
   round->held = false;

@@ -61,54 +61,54 @@ static uint64_t half(const struct zps_plane_memory *memory) {
 }
 
 /* Half of the memory is kept for sums, unless this round is the only one that pushes. */
-static bool may_push(const struct zps_plane_memory *memory, const struct zps_plane_held *held, uint64_t len_bytes) {
-  return memory->held.push == held->push || memory->held.push + len_bytes <= half(memory);
+static bool may_push(const struct zps_plane_memory *memory, const struct zps_plane_use *used, uint64_t len_bytes) {
+  return memory->used.push == used->push || memory->used.push + len_bytes <= half(memory);
 }
 
 /* Half of the memory is for the round that began first: with that it comes to its end, whatever the others hold. Rounds
  * that each have a part of what they need would wait for each other. */
-static bool may_exchange(const struct zps_plane_memory *memory, const struct zps_plane_held *held, uint64_t len_bytes) {
-  const uint64_t all = memory->held.push + memory->held.pull;
-  return all == held->push || held->is_first || all + len_bytes <= half(memory);
+static bool may_exchange(const struct zps_plane_memory *memory, const struct zps_plane_use *used, uint64_t len_bytes) {
+  const uint64_t all = memory->used.push + memory->used.pull;
+  return all == used->push || used->is_first || all + len_bytes <= half(memory);
 }
 
 /* No other round, and no read of a lost peer, holds memory that could come back. */
 static bool is_alone(const struct zps_plane_memory *memory, enum zps_plane_line line,
-                     const struct zps_plane_held *held) {
-  const bool pull_alone = memory->held.pull == (line == ZPS_LINE_PULL ? held->pull : 0);
-  return memory->held.push == held->push && pull_alone && memory->left_bytes == 0;
+                     const struct zps_plane_use *used) {
+  const bool pull_alone = memory->used.pull == (line == ZPS_LINE_PULL ? used->pull : 0);
+  return memory->used.push == used->push && pull_alone && memory->left_bytes == 0;
 }
 
-zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_use *used,
                                bool is_idle, uint64_t len_bytes, struct zps_buf *buf_p) {
-  if (line == ZPS_LINE_PUSH && !may_push(memory, held, len_bytes)) return ZPS_ERR_AGAIN;
-  if (line == ZPS_LINE_PEER && !may_exchange(memory, held, len_bytes)) return ZPS_ERR_AGAIN;
+  if (line == ZPS_LINE_PUSH && !may_push(memory, used, len_bytes)) return ZPS_ERR_AGAIN;
+  if (line == ZPS_LINE_PEER && !may_exchange(memory, used, len_bytes)) return ZPS_ERR_AGAIN;
   zps_err_t err = zps_slab_get(memory->slab, (size_t)len_bytes, buf_p);
   while (err == ZPS_ERR_AGAIN && memory->reclaim && memory->reclaim(memory->reclaim_ctx))
     err = zps_slab_get(memory->slab, (size_t)len_bytes, buf_p);
-  if (err != ZPS_OK) return err == ZPS_ERR_AGAIN && is_idle && is_alone(memory, line, held) ? ZPS_ERR_NOMEM : err;
-  *(line == ZPS_LINE_PULL ? &held->pull : &held->push) += buf_p->cap;
-  *(line == ZPS_LINE_PULL ? &memory->held.pull : &memory->held.push) += buf_p->cap;
+  if (err != ZPS_OK) return err == ZPS_ERR_AGAIN && is_idle && is_alone(memory, line, used) ? ZPS_ERR_NOMEM : err;
+  *(line == ZPS_LINE_PULL ? &used->pull : &used->push) += buf_p->cap;
+  *(line == ZPS_LINE_PULL ? &memory->used.pull : &memory->used.push) += buf_p->cap;
   return ZPS_OK;
 }
 
-static void take_from(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+static void take_from(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_use *used,
                       const struct zps_buf *buf) {
-  *(line == ZPS_LINE_PULL ? &held->pull : &held->push) -= buf->cap;
-  *(line == ZPS_LINE_PULL ? &memory->held.pull : &memory->held.push) -= buf->cap;
+  *(line == ZPS_LINE_PULL ? &used->pull : &used->push) -= buf->cap;
+  *(line == ZPS_LINE_PULL ? &memory->used.pull : &memory->used.push) -= buf->cap;
   memory->is_due = true;
 }
 
-void zps_plane_memory_put(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+void zps_plane_memory_put(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_use *used,
                           struct zps_buf *buf) {
   if (!buf->owner) return;
-  take_from(memory, line, held, buf);
+  take_from(memory, line, used, buf);
   zps_slab_put(memory->slab, buf);
 }
 
-void zps_plane_memory_leave(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+void zps_plane_memory_leave(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_use *used,
                             const struct zps_buf *buf) {
-  take_from(memory, line, held, buf);
+  take_from(memory, line, used, buf);
   memory->left_bytes += buf->cap;
 }
 
@@ -119,11 +119,11 @@ void zps_plane_memory_return(struct zps_plane_memory *memory, struct zps_buf *bu
   if (memory->left_bytes == 0) zps_log_info("no read of a lost server or rank holds memory any more");
 }
 
-void zps_plane_memory_keep(struct zps_plane_memory *memory, const struct zps_plane_held *held, bool is_kept) {
-  memory->held.push += is_kept ? -held->push : held->push;
-  memory->held.pull += is_kept ? -held->pull : held->pull;
+void zps_plane_memory_keep(struct zps_plane_memory *memory, const struct zps_plane_use *used, bool is_kept) {
+  memory->used.push += is_kept ? -used->push : used->push;
+  memory->used.pull += is_kept ? -used->pull : used->pull;
 }
 
 bool zps_plane_memory_spares(const struct zps_plane_memory *memory, uint64_t pushes_bytes, uint64_t len_bytes) {
-  return memory->held.push + memory->held.pull + pushes_bytes + len_bytes <= half(memory);
+  return memory->used.push + memory->used.pull + pushes_bytes + len_bytes <= half(memory);
 }

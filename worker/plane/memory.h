@@ -36,7 +36,7 @@ struct zps_plane_wait {
 };
 
 /* Bytes of registered memory that a round holds. */
-struct zps_plane_held {
+struct zps_plane_use {
   uint64_t push, pull;
   bool is_first; /* of rounds between ranks: of those in flight it began first */
 };
@@ -44,18 +44,18 @@ struct zps_plane_held {
 struct zps_plane_memory { /* of a plane */
   struct zps_slab *slab;
   uint64_t limit_bytes;
-  struct zps_plane_held held; /* by all rounds */
-  uint64_t left_bytes;        /* in buffers that reads of lost peers may still write to */
+  struct zps_plane_use used; /* by all rounds */
+  uint64_t left_bytes;       /* in buffers that reads of lost peers may still write to */
   struct zps_memory_line lines;
   bool is_due; /* a request was added, or memory was freed */
-  /* Frees some memory that is kept in case it is needed, and not counted in `held`; false: there is none. */
+  /* Frees some memory that is kept in case it is needed, and not counted in `used`; false: there is none. */
   bool (*reclaim)(void *ctx);
   void *reclaim_ctx;
 };
 
 /* Bytes in use, kept ones aside. */
 static inline uint64_t zps_plane_memory_used(const struct zps_plane_memory *memory) {
-  return memory->held.push + memory->held.pull + memory->left_bytes;
+  return memory->used.push + memory->used.pull + memory->left_bytes;
 }
 
 void zps_plane_memory_init(struct zps_plane_memory *memory, struct zps_slab *slab, uint64_t limit_bytes);
@@ -69,20 +69,20 @@ void zps_plane_memory_forget(struct zps_plane_memory *memory, struct zps_plane_w
 /* Hands out memory until nothing changes. */
 void zps_plane_memory_serve(struct zps_plane_memory *memory);
 
-/* A buffer for a round that holds `held`, by the rule of its line. ZPS_ERR_AGAIN: not now. `is_idle`: nothing of the
+/* A buffer for a round that holds `used`, by the rule of its line. ZPS_ERR_AGAIN: not now. `is_idle`: nothing of the
  * round is under way that could free memory; then ZPS_ERR_NOMEM where no other round can either. */
-zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_use *used,
                                bool is_idle, uint64_t len_bytes, struct zps_buf *buf_p) ZPS_MUSTCHECK;
 /* Gives back what zps_plane_memory_get() gave; nothing where there is nothing. */
-void zps_plane_memory_put(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+void zps_plane_memory_put(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_use *used,
                           struct zps_buf *buf);
 /* Gives up a buffer of a lost peer, where a read may still write to it. The round does not own it any more. It comes
  * back with zps_plane_memory_return(), when the fabric is through with it (zps_bulk_read.release). */
-void zps_plane_memory_leave(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+void zps_plane_memory_leave(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_use *used,
                             const struct zps_buf *buf);
 void zps_plane_memory_return(struct zps_plane_memory *memory, struct zps_buf *buf);
 /* What the round holds is kept from here on, and may be reclaimed; or no longer. */
-void zps_plane_memory_keep(struct zps_plane_memory *memory, const struct zps_plane_held *held, bool is_kept);
+void zps_plane_memory_keep(struct zps_plane_memory *memory, const struct zps_plane_use *used, bool is_kept);
 /* Whether a sum of `len_bytes` leaves the memory that a round needs which has not got `pushes_bytes` yet. */
 bool zps_plane_memory_spares(const struct zps_plane_memory *memory, uint64_t pushes_bytes, uint64_t len_bytes);
 

@@ -89,10 +89,10 @@ zps_err_t zps_decided_report(const struct zps_rounds *rounds, struct zps_job_ste
   return err;
 }
 
-const struct zps_job_steps *zps_decided_take(struct zps_rounds *rounds, struct zps_job_steps *news) {
+const struct zps_job_steps *zps_decided_take(struct zps_rounds *rounds, struct zps_job_steps *answer) {
   zps_job_steps_fini(&rounds->decided);
-  rounds->decided = *news;
-  *news = (struct zps_job_steps){0};
+  rounds->decided = *answer;
+  *answer = (struct zps_job_steps){0};
   return &rounds->decided;
 }
 

@@ -44,9 +44,9 @@ void zps_decided_remember(struct zps_round *round);
 void zps_decided_forget(struct zps_rounds *rounds, const struct zps_round_tensor *tensor);
 /* Adds the decisions that this rank knows to `steps`, and the steps that late ranks may lack. */
 zps_err_t zps_decided_report(const struct zps_rounds *rounds, struct zps_job_steps *steps) ZPS_MUSTCHECK;
-/* Moves the steps of all ranks, with their decisions, out of `news`. Returns them. Needs no memory, so a rank that is
+/* Moves the steps of all ranks, with their decisions, out of `answer`. Returns them. Needs no memory, so a rank that is
  * short of it keeps its job. */
-const struct zps_job_steps *zps_decided_take(struct zps_rounds *rounds, struct zps_job_steps *news);
+const struct zps_job_steps *zps_decided_take(struct zps_rounds *rounds, struct zps_job_steps *answer);
 /* The decision on the step, as servers are told it. False: none is known. */
 bool zps_decided_closed(const struct zps_rounds *rounds, uint32_t tensor, uint64_t step,
                         struct zps_frame_closed *closed) ZPS_MUSTCHECK;

@@ -19,18 +19,18 @@ static bool is_served(const struct zps_round *round) {
 /* ------------------------------------------------------------ sums that servers keep for pulls */
 
 void zps_replay_over(struct zps_round *round) {
-  struct zps_steps_given *given = &round->tensor->given;
+  struct zps_steps_pushed *pushed = &round->tensor->pushed;
   if (!is_served(round) || !round->only_gives || round->machine->state != ZPS_MACHINE_DONE) return;
-  given->steps[given->n % ZPS_STEPS_PAST] = round->step;
-  given->epochs[given->n++ % ZPS_STEPS_PAST] = round->map_epoch;
+  pushed->steps[pushed->n % ZPS_STEPS_PAST] = round->step;
+  pushed->epochs[pushed->n++ % ZPS_STEPS_PAST] = round->map_epoch;
 }
 
 bool zps_replay_has_lost(const struct zps_round *round) {
-  const struct zps_steps_given *given = &round->tensor->given;
-  const uint32_t n = given->n < ZPS_STEPS_PAST ? given->n : ZPS_STEPS_PAST;
+  const struct zps_steps_pushed *pushed = &round->tensor->pushed;
+  const uint32_t n = pushed->n < ZPS_STEPS_PAST ? pushed->n : ZPS_STEPS_PAST;
   for (uint32_t i = 1; i <= n; i++) { /* the last push of the step counts */
-    const uint32_t at = (given->n - i) % ZPS_STEPS_PAST;
-    if (given->steps[at] == round->step) return given->epochs[at] < round->rounds->replay.epoch;
+    const uint32_t at = (pushed->n - i) % ZPS_STEPS_PAST;
+    if (pushed->steps[at] == round->step) return pushed->epochs[at] < round->rounds->replay.epoch;
   }
   return false;
 }
@@ -51,7 +51,7 @@ static void list_remove(struct zps_replay *replay, struct zps_round *round) {
 
 /* Registered memory, and that of a device. */
 static uint64_t bytes_of(const struct zps_round *round) {
-  return round->held.push + round->on_device_bytes;
+  return round->used.push + round->on_device_bytes;
 }
 
 /* It is the caller's to release: its owner hears that it was a kept one. */
@@ -59,7 +59,7 @@ static void unkeep(struct zps_round *round) {
   struct zps_rounds *rounds = round->rounds;
   list_remove(&rounds->replay, round);
   rounds->replay.kept_bytes -= bytes_of(round);
-  zps_plane_memory_keep(&rounds->plane->memory, &round->held, false);
+  zps_plane_memory_keep(&rounds->plane->memory, &round->used, false);
 }
 
 /* Nobody waits for it any more. It is kept as before. */
@@ -176,7 +176,7 @@ bool zps_replay_keep(struct zps_round *round) {
   if (!make_room(rounds, bytes_of(round))) return false;
   list_add(&rounds->replay, round);
   rounds->replay.kept_bytes += bytes_of(round);
-  zps_plane_memory_keep(&rounds->plane->memory, &round->held, true);
+  zps_plane_memory_keep(&rounds->plane->memory, &round->used, true);
   round->is_kept = true;
   round->owner->kept(round);
   if (round->is_asked_again) give(round);
@@ -416,11 +416,11 @@ static void refuse_failed(struct zps_rounds *rounds) {
 
 /* Servers serve rounds in the order in which they come, and only the oldest may use all of the memory: what ranks need
  * to go on must not come behind what others have begun since. */
-void zps_replay_steps(struct zps_rounds *rounds, struct zps_job_steps *news) {
+void zps_replay_steps(struct zps_rounds *rounds, struct zps_job_steps *answer) {
   struct zps_replay *replay = &rounds->replay;
-  if (!replay->is_mapping || news->epoch != replay->epoch) return;
+  if (!replay->is_mapping || answer->epoch != replay->epoch) return;
   replay->is_mapping = false;
-  const struct zps_job_steps *const steps = zps_decided_take(rounds, news);
+  const struct zps_job_steps *const steps = zps_decided_take(rounds, answer);
   go_on(rounds, steps);
   give_kept(rounds, steps);
   zps_rounds_touched_in_order(rounds);

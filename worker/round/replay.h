@@ -67,8 +67,9 @@ void zps_replay_end(struct zps_rounds *rounds);
 /* Installs a view of the plane's servers. The tensors have the owners of this view. The same view, or an older one:
  * nothing to do, unless the coordinator has not heard of the steps. */
 void zps_replay_view(struct zps_rounds *rounds, const struct zps_view_image *view);
-/* All ranks know the view. They push the steps of `news` again. The caller keeps `news`, and it may be empty then. */
-void zps_replay_steps(struct zps_rounds *rounds, struct zps_job_steps *news);
+/* All ranks know the view. They push the steps of `answer` again. The caller keeps `answer`, and it may be empty then.
+ */
+void zps_replay_steps(struct zps_rounds *rounds, struct zps_job_steps *answer);
 /* Looks whether the map can be confirmed, and whether a lost server stays without a map too long: its rounds fail then.
  * Returns when it wants to look again, or ZPS_NEVER. */
 uint64_t zps_replay_tick(struct zps_rounds *rounds, uint64_t now_ns);

@@ -141,7 +141,7 @@ struct zps_round {
   unsigned n_tasks;          /* on the pools and in `here` */
   struct zps_round_task *here, **here_tail; /* tasks of the engine thread, run when frames were sent */
   unsigned n_reads;                         /* transfers that hold a buffer */
-  struct zps_plane_held held;               /* registered memory */
+  struct zps_plane_use used;                /* registered memory */
   uint64_t on_device_bytes;                 /* memory of a device where servers read its push */
   bool committed;                           /* for the other ranks it is done, whatever becomes of its result here */
   bool finished;                            /* the request is done */

@@ -28,7 +28,7 @@ struct zps_steps_past {
 };
 
 /* The steps that this rank pushed apart last, and the epochs in which servers had them. */
-struct zps_steps_given {
+struct zps_steps_pushed {
   uint64_t steps[ZPS_STEPS_PAST];
   uint32_t epochs[ZPS_STEPS_PAST];
   uint32_t n; /* ever */
@@ -74,7 +74,7 @@ struct zps_round_tensor {
   _Atomic uint64_t last_bytes;          /* of the rows that the last scan found; at first none */
   struct zps_row_arrays_pool *arrays;   /* for results that are rows */
   struct zps_steps_past past;           /* rounds over servers that went well */
-  struct zps_steps_given given;
+  struct zps_steps_pushed pushed;
 };
 
 /* Bytes of a row as it is partitioned; under a scheme of blocks that is not the trainer's row. */

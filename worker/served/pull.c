@@ -12,7 +12,7 @@
 
 void zps_served_part_put_pull_buf(struct zps_served_part *part) {
   struct zps_served_round *round = zps_served_of(part->task.round);
-  zps_plane_memory_put(&round->base.plane->memory, ZPS_LINE_PULL, &round->base.held, &part->pull_buf);
+  zps_plane_memory_put(&round->base.plane->memory, ZPS_LINE_PULL, &round->base.used, &part->pull_buf);
 }
 
 static void uploaded(struct zps_round_task *task) {
@@ -60,7 +60,7 @@ static void hold_back(struct zps_served_part *part) {
   round->held_back_tail = &part->next_held_back;
 }
 
-void zps_served_pull_held_back(struct zps_served_round *round) {
+void zps_served_pull_resume(struct zps_served_round *round) {
   struct zps_served_part *part = round->held_back;
   round->held_back = NULL;
   round->held_back_tail = &round->held_back;
@@ -248,7 +248,7 @@ static void leave_behind(struct zps_served_round *round, struct zps_served_fetch
   }
   fetch->buf = part->pull_buf;
   fetch->memory = &round->base.plane->memory;
-  zps_plane_memory_leave(fetch->memory, ZPS_LINE_PULL, &round->base.held, &part->pull_buf);
+  zps_plane_memory_leave(fetch->memory, ZPS_LINE_PULL, &round->base.used, &part->pull_buf);
   part->pull_buf = (struct zps_buf){0};
   round->base.n_reads--;
 }
@@ -324,7 +324,7 @@ static zps_err_t take(struct zps_plane_wait *wait) {
     return err == ZPS_OK ? start_read(part, mem) : err;
   }
   const bool is_idle = round->base.n_reads == 0 && round->base.n_tasks == 0;
-  const zps_err_t err = zps_plane_memory_get(&plane->memory, ZPS_LINE_PULL, &round->base.held, is_idle,
+  const zps_err_t err = zps_plane_memory_get(&plane->memory, ZPS_LINE_PULL, &round->base.used, is_idle,
                                              part->result.len_bytes, &part->pull_buf);
   if (err != ZPS_OK) return err;
   part->sum = part->pull_buf.data;

@@ -150,7 +150,7 @@ void zps_served_write(struct zps_served_round *round, uint32_t scan) {
   if (zps_plane_memory_waits(&round->wait) || needs_buffer(round))
     zps_plane_memory_want(&plane->memory, ZPS_LINE_PUSH, &round->wait);
   else if (zps_served_has_buffers(round))
-    zps_served_pull_held_back(round);
+    zps_served_pull_resume(round);
 }
 
 /* The tensor's last round tells what to expect of this one. */
@@ -196,13 +196,13 @@ zps_err_t zps_served_take_buffers(struct zps_plane_wait *wait) {
       continue;
     }
     const zps_err_t err =
-        zps_plane_memory_get(&plane->memory, ZPS_LINE_PUSH, &round->base.held, true, part->push_bytes, &part->push_buf);
+        zps_plane_memory_get(&plane->memory, ZPS_LINE_PUSH, &round->base.used, true, part->push_bytes, &part->push_buf);
     if (err != ZPS_OK) return err;
     part->push_data = part->push_buf.data;
     start_write(part);
   }
   if (!zps_served_has_buffers(round)) return ZPS_ERR_AGAIN;
-  zps_served_pull_held_back(round);
+  zps_served_pull_resume(round);
   return ZPS_OK;
 }
 

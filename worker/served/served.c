@@ -284,7 +284,7 @@ static void release(struct zps_round *base) {
   struct zps_served_round *round = zps_served_of(base);
   struct zps_plane_memory *memory = &base->plane->memory;
   for (uint32_t p = 0; p < base->tensor->part.n_parts; p++) {
-    zps_plane_memory_put(memory, ZPS_LINE_PUSH, &base->held, &round->parts[p].push_buf);
+    zps_plane_memory_put(memory, ZPS_LINE_PUSH, &base->used, &round->parts[p].push_buf);
     round->parts[p].push_buf.mem = NULL; /* the device's */
     zps_served_part_put_pull_buf(&round->parts[p]);
   }

@@ -190,7 +190,7 @@ void zps_served_result(struct zps_served_round *round, uint32_t server, const st
 void zps_served_read(struct zps_served_round *round, uint32_t partition);
 void zps_served_part_put_pull_buf(struct zps_served_part *part); /* gives back the sum's memory */
 /* Asks for memory for the sums that were held back for pushes. */
-void zps_served_pull_held_back(struct zps_served_round *round);
+void zps_served_pull_resume(struct zps_served_round *round);
 
 /* decode.c */
 void zps_served_decode_init(struct zps_served_round *round);

@@ -248,7 +248,7 @@ static zps_err_t add_hidden(const char *provider, const struct ofi_asked *asked,
   const zps_err_t code = error ? error->code : ZPS_ERR_FABRIC;
   tell_hidden(provider, environ, hidden, sizeof hidden);
   if (asked->auth_key_len > 0)
-    snprintf(key, sizeof key, "; %s hides fabrics that take no key of %zu bytes", zps_config_said("fabric.auth_key"),
+    snprintf(key, sizeof key, "; %s hides fabrics that take no key of %zu bytes", zps_config_label("fabric.auth_key"),
              asked->auth_key_len);
   return error ? zps_fail(error, code, "%s%s%s", error->text, hidden, key) : code;
 }
@@ -261,7 +261,7 @@ static zps_err_t check_key(const struct fi_info *info, const struct ofi_asked *a
       (domain->auth_key_size == len && domain->auth_key && memcmp(domain->auth_key, asked->auth_key, len) == 0))
     return ZPS_OK;
   return zps_fail(error, ZPS_ERR_UNSUPPORTED, "provider %s does not take the key of %s (%zu bytes)",
-                  info->fabric_attr->prov_name, zps_config_said("fabric.auth_key"), len);
+                  info->fabric_attr->prov_name, zps_config_label("fabric.auth_key"), len);
 }
 
 /* The owner frees *ifaces_p. */

@@ -190,8 +190,8 @@ static void domain_close(struct ofi_net *net) {
 static zps_err_t fabric_open(struct ofi_net *net, const struct zps_net_config *config, struct zps_error *error) {
   struct ofi_asked asked = {.device_memory = OFI_FORBIDS_CUDA && config->device_memory, .long_queues = true};
   zps_err_t code = config->auth_key_file
-                       ? zps_private_read_hex(config->auth_key_file, zps_config_said("fabric.auth_key"), asked.auth_key,
-                                              sizeof asked.auth_key, &asked.auth_key_len, error)
+                       ? zps_private_read_hex(config->auth_key_file, zps_config_label("fabric.auth_key"),
+                                              asked.auth_key, sizeof asked.auth_key, &asked.auth_key_len, error)
                        : ZPS_OK;
   if (code != ZPS_OK) return code;
   for (;;) {

@@ -85,7 +85,7 @@ static bool ask_for_bbr(const struct tlsnet *net) {
   zps_log_warn(
       "%s: this process cannot take TCP's congestion control bbr (%s): rounds over long links that lose packets take "
       "several times longer. Load the module tcp_bbr, and let bbr be in net.ipv4.tcp_allowed_congestion_control",
-      zps_config_said("fabric.bbr"), strerror(errno));
+      zps_config_label("fabric.bbr"), strerror(errno));
   return false;
 }
 

@@ -111,10 +111,10 @@ zps_err_t zps_net_tls_open(const struct zps_net_config *config, const struct zps
                     "(ZENPS_TLS_CA, ZENPS_TLS_CERT and ZENPS_TLS_KEY for ranks; zenpsctl certs makes the files)");
   if (config->connections > ZPS_NET_CONNECTIONS_MAX)
     return zps_fail(error, ZPS_ERR_INVALID, "%s is %u: a peer has 1 to %u connections",
-                    zps_config_said("fabric.connections"), config->connections, ZPS_NET_CONNECTIONS_MAX);
+                    zps_config_label("fabric.connections"), config->connections, ZPS_NET_CONNECTIONS_MAX);
   if (config->auth_key_file)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "provider tls does not take the key of %s",
-                    zps_config_said("fabric.auth_key"));
+                    zps_config_label("fabric.auth_key"));
   struct tlsnet *const net = calloc(1, sizeof *net);
   if (!net) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for an endpoint of the encrypted fabric");
   net->base.ops = &ops;

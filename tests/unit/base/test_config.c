@@ -43,19 +43,19 @@ static void options_are_named_as_they_were_given(void **state) {
   setenv("ZENPS_LOG_LEVEL", "high", 1);
   setenv("FOREIGN_PORT", "7", 1);
   assert_int_equal(load("-r8", "--memory-l=3K"), ZPS_OK);
-  assert_string_equal(zps_config_said("rows"), "--rows");
-  assert_string_equal(zps_config_said("memory-limit"), "--memory-limit");
-  assert_string_equal(zps_config_said("log.level"), "ZENPS_LOG_LEVEL");
-  assert_string_equal(zps_config_said("control.port"), "FOREIGN_PORT");
-  assert_string_equal(zps_config_said("control.listen"), "control.listen");
-  assert_string_equal(zps_config_said("density"), "--density"); /* not for a file */
-  assert_string_equal(zps_config_said("no.option"), "no.option");
+  assert_string_equal(zps_config_label("rows"), "--rows");
+  assert_string_equal(zps_config_label("memory-limit"), "--memory-limit");
+  assert_string_equal(zps_config_label("log.level"), "ZENPS_LOG_LEVEL");
+  assert_string_equal(zps_config_label("control.port"), "FOREIGN_PORT");
+  assert_string_equal(zps_config_label("control.listen"), "control.listen");
+  assert_string_equal(zps_config_label("density"), "--density"); /* not for a file */
+  assert_string_equal(zps_config_label("no.option"), "no.option");
   unsetenv("ZENPS_LOG_LEVEL");
   unsetenv("FOREIGN_PORT");
   zps_config_fini(&table, &got);
   assert_int_equal(load(), ZPS_OK); /* The last load counts. */
-  assert_string_equal(zps_config_said("rows"), "rows");
-  assert_string_equal(zps_config_said("log.level"), "log.level");
+  assert_string_equal(zps_config_label("rows"), "rows");
+  assert_string_equal(zps_config_label("log.level"), "log.level");
 }
 
 static void what_follows_the_first_argument_can_be_left_alone(void **state) {
@@ -111,7 +111,7 @@ static void a_profile_gives_other_defaults(void **state) {
   assert_int_equal(load("--profile=internet"), ZPS_OK);
   assert_true(got.verbose && got.port == 443 && got.dead_ms == 30000);
   assert_string_equal(got.name, "nobody"); /* has no other default */
-  assert_string_equal(zps_config_said("control.dead_after"), "control.dead_after (profile internet)");
+  assert_string_equal(zps_config_label("control.dead_after"), "control.dead_after (profile internet)");
   assert_string_equal(profile_text(), "profile internet: verbose = yes, control.port = 443, control.dead_after = 30s");
   got.dead_ms = 7; /* A program may change it. */
   assert_non_null(strstr(profile_text(), "control.dead_after as the program says"));

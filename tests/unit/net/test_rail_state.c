@@ -15,7 +15,7 @@ static void lost_once(struct zps_rail_state *way, unsigned n_landed, uint64_t no
   assert_true(way->is_out);
   assert_int_equal(zps_rail_state_look_ns(way), now_ns + S);
   assert_false(zps_rail_state_look(way, n_landed + 1, now_ns + S - 1).tries);
-  const struct zps_rail_state_news news = zps_rail_state_look(way, n_landed + 1, now_ns + S);
+  const struct zps_rail_state_due news = zps_rail_state_look(way, n_landed + 1, now_ns + S);
   assert_true(news.tries && !news.tells && !way->is_out);
   zps_rail_state_landed(way);
   assert_int_equal(zps_rail_state_look_ns(way), ZPS_NEVER);

@@ -295,7 +295,7 @@ static void finish(struct world *world, unsigned r) {
   const bool fails = round->fails && zps_rng_below(&world->rng, 2);
   assert_true(zps_plan_agreement_end(agreement, &rank->follower.schedule, fails ? NULL : round->bytes));
   if (rank->follower.asked > zps_plan_schedule_until(&rank->follower.schedule))
-    zps_plan_follower_unasked(&rank->follower);
+    zps_plan_follower_retry(&rank->follower);
   if (!fails) proceed(world, r);
 }
 

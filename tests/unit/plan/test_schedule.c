@@ -113,7 +113,7 @@ static void test_asking_ahead(void **state) {
   assert_true(ask && report.scheme == ZPS_PLAN_RING && report.rounds == 3 && report.round_s == 0.25);
   assert_true(report.union_rows == 75);
   /* Where the report cannot be sent, the next step tries again. */
-  zps_plan_follower_unasked(&follower);
+  zps_plan_follower_retry(&follower);
   assert_int_equal(zps_plan_follower_begin(&follower, 29, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
   assert_true(ask && report.rounds == 0 && report.round_s == 0);
 }

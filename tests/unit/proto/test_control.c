@@ -247,23 +247,23 @@ static void test_steps_of_all_tensors_fit_a_line(void **state) {
 
 static void test_stats(void **state) {
   (void)state;
-  zps_json *rows = zps_control_news_append(
-      zps_json_array(), &(struct zps_tensor_news){
+  zps_json *rows = zps_control_growth_append(
+      zps_json_array(), &(struct zps_tensor_growth){
                             .tensor = 0,
                             .done = 12,
                             .growth = {.rounds = 3, .bytes_out = 100, .total_ns = 5000, .step = 11, .scheme = "ring"}});
-  rows = zps_control_news_append(rows, &(struct zps_tensor_news){.tensor = 1, .growth = {.failed = 1}});
-  made[n_made++] = zps_control_stats_write(&(struct zps_rank_news){.job_id = JOB}, rows);
+  rows = zps_control_growth_append(rows, &(struct zps_tensor_growth){.tensor = 1, .growth = {.failed = 1}});
+  made[n_made++] = zps_control_stats_write(&(struct zps_rank_report){.job_id = JOB}, rows);
   made[n_made++] =
-      zps_control_stats_write(&(struct zps_rank_news){.job_id = JOB,
-                                                      .kept_bytes = 1 << 20,
-                                                      .mishaps = {.corrupt = 2, .forged = 3},
-                                                      .load = {.busy = 700, .starved = 120}},
-                              zps_control_news_append(zps_json_array(), &(struct zps_tensor_news){.tensor = 1}));
-  struct zps_rank_news failed = {.job_id = JOB};
+      zps_control_stats_write(&(struct zps_rank_report){.job_id = JOB,
+                                                        .kept_bytes = 1 << 20,
+                                                        .mishaps = {.corrupt = 2, .forged = 3},
+                                                        .load = {.busy = 700, .starved = 120}},
+                              zps_control_growth_append(zps_json_array(), &(struct zps_tensor_growth){.tensor = 1}));
+  struct zps_rank_report failed = {.job_id = JOB};
   zps_fail(&failed.first, ZPS_ERR_NOMEM, "no memory");
   made[n_made++] = zps_control_stats_write(&failed, zps_json_array());
-  const struct zps_rank_news waits = {
+  const struct zps_rank_report waits = {
       .job_id = JOB,
       .n_rounds = 2,
       .rounds = {{.tensor = 1, .step = 7, .age_ms = 1500, .left_ms = 58500, .n_ranks = 2, .ranks = {0, 3}},
@@ -375,19 +375,19 @@ static void test_plans(void **state) {
   struct zps_tensor_report report = {
       .job_id = JOB, .tensor = 4, .told = {.report = {.step = 17, .scheme = ZPS_PLAN_BALANCED}}};
   made[n_made++] = zps_control_report_write(&report);
-  report.told = (struct zps_plan_told){.report = {.step = 17,
-                                                  .scheme = ZPS_PLAN_RING,
-                                                  .rounds = 6,
-                                                  .rows = 60.5,
-                                                  .union_rows = 100,
-                                                  .round_s = 0.25,
-                                                  .first_s = 0.5,
-                                                  .waits = true},
-                                       .bandwidth = 1e9,
-                                       .latency_s = 0.5,
-                                       .cores = 8,
-                                       .lists = true,
-                                       .sketch = &sketch};
+  report.told = (struct zps_plan_request){.report = {.step = 17,
+                                                     .scheme = ZPS_PLAN_RING,
+                                                     .rounds = 6,
+                                                     .rows = 60.5,
+                                                     .union_rows = 100,
+                                                     .round_s = 0.25,
+                                                     .first_s = 0.5,
+                                                     .waits = true},
+                                          .bandwidth = 1e9,
+                                          .latency_s = 0.5,
+                                          .cores = 8,
+                                          .lists = true,
+                                          .sketch = &sketch};
   unsigned n = 0;
 #define SET(name) report.told.calibration.name = ++n;
   ZPS_PLAN_COSTS(SET)

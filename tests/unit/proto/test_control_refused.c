@@ -84,7 +84,7 @@ static struct found find(const struct zps_fields *fields, const char *path) {
     const struct zps_field *const field = &fields->fields[i];
     const bool is_it = field->key && strlen(field->key) == len && memcmp(field->key, path, len) == 0;
     /* The reader of job.stats leaves its rows to another table. */
-    const struct zps_fields *const part = field->type == ZPS_FIELD_OTHER ? &zps_control_news : field->part;
+    const struct zps_fields *const part = field->type == ZPS_FIELD_OTHER ? &zps_control_growth : field->part;
     if (field->type == ZPS_FIELD_PART) {
       found = find(part, path);
       found.may_be_left_out |= field->optional && found.field == &part->fields[0];

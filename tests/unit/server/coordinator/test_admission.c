@@ -31,7 +31,7 @@ const char *__wrap_zps_rpc_conn_certificate(const struct zps_rpc_conn *conn);
 const char *__wrap_zps_rpc_conn_peer(const struct zps_rpc_conn *conn);
 void __wrap_zps_rpc_close(struct zps_rpc_conn *conn, bool flush);
 uint64_t __wrap_zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn);
-unsigned __wrap_zps_rpc_conn_asked(const struct zps_rpc_conn *conn);
+unsigned __wrap_zps_rpc_conn_unanswered(const struct zps_rpc_conn *conn);
 void __wrap_zps_rpc_reply(struct zps_rpc_request *request, zps_json *result);
 
 int __wrap_clock_gettime(clockid_t which, struct timespec *ts) {
@@ -79,7 +79,7 @@ uint64_t __wrap_zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn) {
   return heard_ns;
 }
 
-unsigned __wrap_zps_rpc_conn_asked(const struct zps_rpc_conn *conn) {
+unsigned __wrap_zps_rpc_conn_unanswered(const struct zps_rpc_conn *conn) {
   (void)conn;
   return n_asked;
 }

@@ -271,7 +271,7 @@ static void plan_or_close(struct zps_member_client *client, bool closes) {
   const struct zps_member_job *job = client->job;
   if (!job || job->n_tensors == 0) return;
   const uint32_t tensor = job->tensors[zps_rng_below(&world.rng, job->n_tensors)]->spec.tensor;
-  const struct zps_plan_told told = {.report = {.step = world.now_ns / 3, .waits = true, .rounds = 1}};
+  const struct zps_plan_request told = {.report = {.step = world.now_ns / 3, .waits = true, .rounds = 1}};
   if (closes ? zps_settled(world.members,
                            zps_members_tensor_close(client, job->job_id, tensor, 1000, client, world.now_ns, NULL))
              : zps_members_plan(world.members, client, job->job_id, tensor, &told, NULL))

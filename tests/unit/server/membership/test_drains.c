@@ -368,8 +368,8 @@ static void test_jobs_that_stay(void **state) {
   check_nothing_moves();
   check_stays("only where coordinator.server_loss is replay");
   zps_members_set_replays(rig.members, true);
-  assert_int_equal(zps_members_held(&rig.clients[R1], job_id + 1, "not of it", &rig.error), ZPS_ERR_UNKNOWN);
-  assert_int_equal(zps_members_held(&rig.clients[R1], job_id, "its pushes are large", &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_hold(&rig.clients[R1], job_id + 1, "not of it", &rig.error), ZPS_ERR_UNKNOWN);
+  assert_int_equal(zps_members_hold(&rig.clients[R1], job_id, "its pushes are large", &rig.error), ZPS_OK);
   check_nothing_moves();
   check_stays("rank 1: its pushes are large");
   rig.clients[R1].job->ranks[1]->held[0] = '\0';

@@ -301,11 +301,11 @@ static void test_jobs_that_take_none_in(void **state) {
   (void)state;
   const uint64_t job_id = on_servers(2);
   server(C, "c");
-  assert_int_equal(zps_members_held(&rig.clients[R0], job_id, "its pushes are large", &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_hold(&rig.clients[R0], job_id, "its pushes are large", &rig.error), ZPS_OK);
   asked(C, 0);
-  assert_int_equal(zps_members_held(&rig.clients[R0], job_id, "", &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_hold(&rig.clients[R0], job_id, "", &rig.error), ZPS_OK);
   asked(C, 1);
-  assert_int_equal(zps_members_held(&rig.clients[R0], job_id, "its pushes are large", &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_hold(&rig.clients[R0], job_id, "its pushes are large", &rig.error), ZPS_OK);
   opens_all(C);
   check_sent_away(1);
 }

@@ -222,7 +222,7 @@ static void test_one_was_not_asked_all(void **state) {
   server(C, "c");
   pass(6);
   const struct zps_view_place *const place = &the_job()->view.places[2];
-  zps_members_unasked(rig.members, &rig.clients[C], job_id); /* It is to take the place, so it is asked. */
+  zps_members_call_dropped(rig.members, &rig.clients[C], job_id); /* It is to take the place, so it is asked. */
   assert_true(place->state == ZPS_PLACE_JOINING && place->n_pending == 2);
   assert_int_equal(members_tensor(R0, job_id, "u", 1000, 0), ZPS_OK);
   opened(A, 1);
@@ -230,9 +230,9 @@ static void test_one_was_not_asked_all(void **state) {
   members_opened(C, job_id, ZPS_OK);
   pass(6);
   assert_true(place->state == ZPS_PLACE_DISMISSED && told(ZPS_ACT_JOB_OPEN, C) == 1);
-  zps_members_unasked(rig.members, &rig.clients[C], job_id); /* tensor.open */
+  zps_members_call_dropped(rig.members, &rig.clients[C], job_id); /* tensor.open */
   assert_int_equal(told(ZPS_ACT_JOB_OPEN, C), 2);
-  zps_members_unasked(rig.members, &rig.clients[C], job_id);
+  zps_members_call_dropped(rig.members, &rig.clients[C], job_id);
   assert_int_equal(place->n_pending, 3);
 }
 

@@ -115,14 +115,14 @@ static zps_err_t open_tensor(const char *name, const char *scheme) {
 
 /* Rank `rank` asks for `step`, having had 8 rounds of so many rows. */
 static zps_err_t ask(unsigned rank, uint64_t step, enum zps_plan_scheme scheme, double rows, double union_rows) {
-  const struct zps_plan_told told = {.report = {.step = step,
-                                                .scheme = scheme,
-                                                .rounds = rows > 0 ? 8 : 0,
-                                                .waits = step == 0,
-                                                .rows = 8 * rows,
-                                                .union_rows = 8 * union_rows},
-                                     .bandwidth = 5e8, /* its share of a host's */
-                                     .latency_s = 1e-5};
+  const struct zps_plan_request told = {.report = {.step = step,
+                                                   .scheme = scheme,
+                                                   .rounds = rows > 0 ? 8 : 0,
+                                                   .waits = step == 0,
+                                                   .rows = 8 * rows,
+                                                   .union_rows = 8 * union_rows},
+                                        .bandwidth = 5e8, /* its share of a host's */
+                                        .latency_s = 1e-5};
   return zps_members_plan(t.members, &t.ranks[rank], t.job_id, 0, &told, &t.error);
 }
 
@@ -170,7 +170,7 @@ static void test_all_are_heard_first(void **state) {
   }
   assert_int_equal(t.n_mail, 2);
   assert_int_equal(t.mail[1].first.from, 6);
-  const struct zps_plan_told hurried = {.report = {.step = 40, .waits = true}};
+  const struct zps_plan_request hurried = {.report = {.step = 40, .waits = true}};
   assert_int_equal(zps_members_plan(t.members, &t.ranks[1], t.job_id, 0, &hurried, &t.error), ZPS_OK);
   assert_int_equal(t.n_mail, 3);
 }
@@ -199,7 +199,7 @@ static void test_lists_rule_dense_schemes_out(void **state) {
     const enum zps_plan_scheme now = t.mail[t.n_mail - 1].first.scheme;
     assert_true(zps_plan_scheme_shows_union(now));
     for (unsigned r = 0; r < WORLD; r++) {
-      const struct zps_plan_told told = {
+      const struct zps_plan_request told = {
           .report = {.step = step, .scheme = now, .rounds = 6, .rows = 6 * 4e6, .union_rows = 6 * 4e6},
           .lists = r == 0};
       assert_int_equal(zps_members_plan(t.members, &t.ranks[r], t.job_id, 0, &told, &t.error), ZPS_OK);
@@ -216,12 +216,12 @@ static void test_measured_times_decide(void **state) {
   for (unsigned i = 0; i < 20; i++) {
     for (unsigned r = 0; r < WORLD; r++) {
       const double round_s = run->scheme == ZPS_PLAN_SPLIT_ALLGATHER ? 0.02 : 0.03;
-      const struct zps_plan_told told = {.report = {.step = run->until,
-                                                    .scheme = run->scheme,
-                                                    .rounds = 6,
-                                                    .rows = 6 * 4e4,
-                                                    .union_rows = 6 * 2e5,
-                                                    .round_s = round_s + 1e-3 * r}};
+      const struct zps_plan_request told = {.report = {.step = run->until,
+                                                       .scheme = run->scheme,
+                                                       .rounds = 6,
+                                                       .rows = 6 * 4e4,
+                                                       .union_rows = 6 * 2e5,
+                                                       .round_s = round_s + 1e-3 * r}};
       assert_int_equal(zps_members_plan(t.members, &t.ranks[r], t.job_id, 0, &told, &t.error), ZPS_OK);
     }
     run = &t.mail[t.n_mail - 1].first;
@@ -244,13 +244,13 @@ static void test_slow_schemes_do_not_slow_links(void **state) {
   const struct zps_plan_run *run = &t.mail[0].first;
   for (unsigned i = 0; i < 40; i++) {
     for (unsigned r = 0; r < WORLD; r++) {
-      const struct zps_plan_told told = {.report = {.step = run->until,
-                                                    .scheme = run->scheme,
-                                                    .rounds = 4,
-                                                    .rows = 4 * 2e5,
-                                                    .union_rows = 4 * 1.3e6,
-                                                    .round_s = took[run->scheme].round_s},
-                                         .bandwidth = took[run->scheme].bandwidth};
+      const struct zps_plan_request told = {.report = {.step = run->until,
+                                                       .scheme = run->scheme,
+                                                       .rounds = 4,
+                                                       .rows = 4 * 2e5,
+                                                       .union_rows = 4 * 1.3e6,
+                                                       .round_s = took[run->scheme].round_s},
+                                            .bandwidth = took[run->scheme].bandwidth};
       assert_int_equal(zps_members_plan(t.members, &t.ranks[r], t.job_id, 0, &told, &t.error), ZPS_OK);
     }
     run = &t.mail[t.n_mail - 1].first;
@@ -261,16 +261,16 @@ static void test_slow_schemes_do_not_slow_links(void **state) {
 /* Rank `rank` reports `rounds` rounds of so many seconds. `first`: they were the first of their scheme. */
 static void tell(unsigned rank, uint64_t step, enum zps_plan_scheme scheme, uint64_t rounds, double seconds,
                  bool first) {
-  const struct zps_plan_told told = {.report = {.step = step,
-                                                .waits = first,
-                                                .scheme = scheme,
-                                                .rounds = rounds,
-                                                .rows = 4e3 * (double)rounds,
-                                                .union_rows = 2e4 * (double)rounds,
-                                                .round_s = first ? 0 : seconds,
-                                                .first_s = first ? seconds : 0},
-                                     .bandwidth = 5e8,
-                                     .latency_s = 1e-5};
+  const struct zps_plan_request told = {.report = {.step = step,
+                                                   .waits = first,
+                                                   .scheme = scheme,
+                                                   .rounds = rounds,
+                                                   .rows = 4e3 * (double)rounds,
+                                                   .union_rows = 2e4 * (double)rounds,
+                                                   .round_s = first ? 0 : seconds,
+                                                   .first_s = first ? seconds : 0},
+                                        .bandwidth = 5e8,
+                                        .latency_s = 1e-5};
   assert_int_equal(zps_members_plan(t.members, &t.ranks[rank], t.job_id, 0, &told, &t.error), ZPS_OK);
 }
 
@@ -331,7 +331,7 @@ static void tell_disjoint(unsigned rank, uint64_t step, bool waits) {
   struct zps_plan_sketch sketch;
   for (unsigned i = 0; i < 128; i++) rows[i] = (int64_t)(i * 8 + rank) * 1000;
   zps_plan_sketch_list(&sketch, 4000000, rows, 128);
-  const struct zps_plan_told told = {
+  const struct zps_plan_request told = {
       .report = {.step = step, .scheme = ZPS_PLAN_DSAR, .rounds = 5, .waits = waits, .rows = 5 * 128, .union_rows = 0},
       .sketch = &sketch};
   assert_int_equal(zps_members_plan(t.members, &t.ranks[rank], t.job_id, 0, &told, &t.error), ZPS_OK);
@@ -439,15 +439,15 @@ static void test_hostile_reports(void **state) {
   assert_non_null(strstr(t.error.text, "no tensor 0 whose scheme is auto"));
   assert_int_equal(open_tensor("automatic", "automatic"), ZPS_OK); /* the workers' own affair */
   assert_null(zps_members_job_first(t.members)->tensors[1]->plan);
-  const struct zps_plan_told absurd = {.report = {.step = UINT64_MAX - 1,
-                                                  .scheme = ZPS_PLAN_RING,
-                                                  .rounds = UINT64_MAX,
-                                                  .rows = 1e308,
-                                                  .union_rows = 1e308,
-                                                  .waits = true,
-                                                  .round_s = 1e308},
-                                       .bandwidth = 1e-300,
-                                       .latency_s = 1e300};
+  const struct zps_plan_request absurd = {.report = {.step = UINT64_MAX - 1,
+                                                     .scheme = ZPS_PLAN_RING,
+                                                     .rounds = UINT64_MAX,
+                                                     .rows = 1e308,
+                                                     .union_rows = 1e308,
+                                                     .waits = true,
+                                                     .round_s = 1e308},
+                                          .bandwidth = 1e-300,
+                                          .latency_s = 1e300};
   assert_int_equal(zps_members_plan(t.members, &t.ranks[0], t.job_id, 99, &absurd, &t.error), ZPS_ERR_UNKNOWN);
   assert_int_equal(zps_members_plan(t.members, &t.ranks[0], 7, 0, &absurd, &t.error), ZPS_ERR_UNKNOWN);
   assert_int_equal(open_tensor("w", "auto"), ZPS_OK);

@@ -143,9 +143,9 @@ static void test_what_stays(void **state) {
   assert_int_equal(zps_members_drain_named(rig.members, "d", &at, &rig.error), ZPS_OK);
   expect(ZPS_REBALANCE_STAYS, 1, "no server is there to take one");
   assert_int_equal(zps_members_undrain_named(rig.members, "d", &at, &rig.error), ZPS_OK);
-  assert_int_equal(zps_members_held(&rig.clients[R0], job_id, "its pushes are large", &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_hold(&rig.clients[R0], job_id, "its pushes are large", &rig.error), ZPS_OK);
   expect(ZPS_REBALANCE_STAYS, 1, "rank 0: its pushes are large");
-  assert_int_equal(zps_members_held(&rig.clients[R0], job_id, "", &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_hold(&rig.clients[R0], job_id, "", &rig.error), ZPS_OK);
   assert_int_equal(zps_members_leave(rig.members, &rig.clients[R0], job_id, &rig.error), ZPS_OK);
   expect(ZPS_REBALANCE_STAYS, 1, "1 of its ranks have left");
   zps_members_job_fail(rig.members, job_id, ZPS_ERR_NOMEM, "no room");

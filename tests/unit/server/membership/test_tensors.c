@@ -151,7 +151,7 @@ static void test_what_ranks_tell_is_added_up(void **state) {
   assert_int_equal(zps_member_job_tally(job).bytes_out, 400);
 
   /* Of itself a rank tells how much there is in all: the last word counts. */
-  struct zps_rank_news news = {
+  struct zps_rank_report news = {
       .job_id = job_id, .kept_bytes = 100, .mishaps = {.corrupt = 2, .forged = 7}, .load = {.busy = 10}};
   assert_int_equal(zps_members_rank_report(&rig.clients[3], &news, 0, &rig.error), ZPS_OK);
   news.kept_bytes = 50;
@@ -312,7 +312,7 @@ static struct visited rounds_now(unsigned n_wanted) {
 
 /* At this second the rank reports one round of tensor 0, step 7, that waits for this rank; for itself: for none. */
 static void report(uint64_t job_id, uint32_t rank, uint32_t awaited, uint64_t at_s) {
-  struct zps_rank_news news = {.job_id = job_id, .n_rounds = 1};
+  struct zps_rank_report news = {.job_id = job_id, .n_rounds = 1};
   news.rounds[0] = (struct zps_rank_round){
       .step = 7, .age_ms = 1000 + rank, .left_ms = 50000 + rank, .n_ranks = awaited != rank, .ranks = {awaited}};
   assert_int_equal(zps_members_rank_report(&rig.clients[2 + rank], &news, at_s * ZPS_NS_PER_S, &rig.error), ZPS_OK);
@@ -345,7 +345,7 @@ static void test_rounds_between_ranks(void **state) {
   for (uint32_t rank = 0; rank < 4; rank++) report(job_id, rank, rank, 9);
   visited = rounds_now(1);
   assert_true(visited.rounds[0].n_ranks == 4 && visited.rounds[0].computes);
-  const struct zps_rank_news none = {.job_id = job_id};
+  const struct zps_rank_report none = {.job_id = job_id};
   for (uint32_t rank = 0; rank < 4; rank++) {
     if (rank == 3)
       report(job_id, 3, 2, 2); /* too old */
@@ -353,7 +353,7 @@ static void test_rounds_between_ranks(void **state) {
       assert_int_equal(zps_members_rank_report(&rig.clients[2 + rank], &none, 10, &rig.error), ZPS_OK);
   }
   rounds_now(0);
-  struct zps_rank_news wrong = {.job_id = job_id, .n_rounds = 1, .rounds = {{.n_ranks = 2, .ranks = {1, 4}}}};
+  struct zps_rank_report wrong = {.job_id = job_id, .n_rounds = 1, .rounds = {{.n_ranks = 2, .ranks = {1, 4}}}};
   assert_int_equal(zps_members_rank_report(&rig.clients[2], &wrong, 10, &rig.error), ZPS_ERR_INVALID);
   assert_string_equal(rig.error.text, "a round waits for rank 4, of 4 ranks");
   wrong.rounds[0] = (struct zps_rank_round){.tensor = 1};

@@ -128,14 +128,14 @@ static void test_closes_after_the_grace(void **state) {
   of_rank(&scene, ZPS_SHARD_DONE, 1);
   of_rank(&scene, ZPS_SHARD_DONE, 3);
   assert_true(zps_shard_machine_only_keeps(scene.machine)); /* for late ranks */
-  of_rank(&scene, ZPS_SHARD_TOLD, 0);
-  of_rank(&scene, ZPS_SHARD_TOLD, 0); /* nothing is counted twice */
+  of_rank(&scene, ZPS_SHARD_NOTIFIED, 0);
+  of_rank(&scene, ZPS_SHARD_NOTIFIED, 0); /* nothing is counted twice */
   assert_true(zps_shard_machine_reads(scene.machine, 0));
   announce(&scene, 2, 0, true, false);
   assert_false(zps_shard_machine_awaits(scene.machine, 2));
   announce(&scene, 2, 1, true, false);
   assert_true(zps_shard_machine_awaits(scene.machine, 2));
-  of_rank(&scene, ZPS_SHARD_TOLD, 2);
+  of_rank(&scene, ZPS_SHARD_NOTIFIED, 2);
   of_rank(&scene, ZPS_SHARD_DONE, 2);
   assert_int_equal(scene.n_retired, 0);
   of_rank(&scene, ZPS_SHARD_DONE, 0);
@@ -314,7 +314,7 @@ static void test_ranks_that_only_give(void **state) {
   announce(&scene, 1, 0, true, true);
   announce(&scene, 1, 1, true, true);
   assert_true(zps_shard_machine_awaits(scene.machine, 1) && zps_shard_machine_only_gives(scene.machine, 1));
-  of_rank(&scene, ZPS_SHARD_TOLD, 1);
+  of_rank(&scene, ZPS_SHARD_NOTIFIED, 1);
   of_rank(&scene, ZPS_SHARD_DONE, 1);
   announce(&scene, 0, 0, true, true);
   announce(&scene, 0, 1, true, true);
@@ -491,7 +491,7 @@ static void explore(struct zps_rng *rng) {
           send(&scene, (struct zps_shard_machine_event){.type = ZPS_SHARD_REDUCED, .part = part});
         break;
       case 5:
-        if (scene.machine->state == ZPS_SHARD_PUBLISHED) of_rank(&scene, ZPS_SHARD_TOLD, rank);
+        if (scene.machine->state == ZPS_SHARD_PUBLISHED) of_rank(&scene, ZPS_SHARD_NOTIFIED, rank);
         break;
       case 6:
         if (zps_shard_machine_reads(scene.machine, rank) && !done[rank]) {
@@ -522,7 +522,7 @@ static void explore(struct zps_rng *rng) {
     tick(&scene, scene.now_ns + 2000);
     if (scene.machine->is_closed) reduce(&scene);
     for (uint32_t rank = 0; rank < world; rank++) {
-      of_rank(&scene, ZPS_SHARD_TOLD, rank);
+      of_rank(&scene, ZPS_SHARD_NOTIFIED, rank);
       if (zps_shard_machine_reads(scene.machine, rank)) of_rank(&scene, ZPS_SHARD_DONE, rank);
     }
   }

@@ -29,7 +29,7 @@ static struct zps_store *open_store(store_conform_open_fn *open) {
   if (zps_store_open(open(), take, NULL, &store, &error)) fail_msg("%s", error.text);
   assert_int_equal(taken.n, wanted.n);
   for (unsigned i = 0; i < taken.n; i++) assert_string_equal(taken.texts[i], wanted.texts[i]);
-  assert_false(zps_store_has_news(store));
+  assert_false(zps_store_is_dirty(store));
   return store;
 }
 
@@ -43,7 +43,7 @@ static void append(struct zps_store *store, unsigned n) {
 static void commit(struct zps_store *store) {
   struct zps_error error;
   if (zps_store_commit(store, &error)) fail_msg("%s", error.text);
-  assert_false(zps_store_has_news(store));
+  assert_false(zps_store_is_dirty(store));
 }
 
 static void fill(void *ctx) {

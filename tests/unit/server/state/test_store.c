@@ -60,9 +60,9 @@ static void make(struct store_memory *to, size_t *ends) {
   ends[0] = to->len;
   for (unsigned i = 1; i < RECORDS; i++) {
     zps_store_append(store, records[i]);
-    assert_true(zps_store_has_news(store));
+    assert_true(zps_store_is_dirty(store));
     assert_int_equal(zps_store_commit(store, &error), ZPS_OK);
-    assert_false(zps_store_has_news(store));
+    assert_false(zps_store_is_dirty(store));
     ends[i] = to->len;
   }
   assert_int_equal(zps_store_size(store), to->len);

@@ -141,10 +141,10 @@ static void test_what_is_seen_later_counts_later(void **state) {
   struct zenps_job *const job = scene->job;
   struct zps_round_start first = {0}, second = {0}, third = {0}, inner = {0};
   job->unseen_last_p = &job->unseen;
-  zps_worker_request_asked(scene->requests[0]);
+  zps_worker_request_made(scene->requests[0]);
   zps_worker_request_begun(scene->requests[0], &first);
   assert_int_equal(first.seen_to, first.number);
-  zps_worker_request_asked(scene->requests[1]);
+  zps_worker_request_made(scene->requests[1]);
   finish(scene, 0, ZENPS_OK);
   assert_int_equal(zenps_wait(scene->requests[0], 0), ZENPS_OK);
   zps_worker_request_begun(scene->requests[1], &second);
@@ -152,7 +152,7 @@ static void test_what_is_seen_later_counts_later(void **state) {
   scene->requests[2]->seen_to = second.seen_to;
   zps_worker_request_begun(scene->requests[2], &inner);
   assert_int_equal(inner.seen_to, first.number);
-  zps_worker_request_asked(scene->requests[3]);
+  zps_worker_request_made(scene->requests[3]);
   zps_worker_request_begun(scene->requests[3], &third);
   assert_int_equal(third.seen_to, second.number);
   for (unsigned i = 1; i < REQUESTS; i++) finish(scene, i, ZENPS_OK);
@@ -446,12 +446,12 @@ static void test_the_log_is_given_and_taken_back(void **state) {
   for (unsigned i = 0; i < REQUESTS; i++) finish(scene, i, ZENPS_OK);
 }
 
-static struct zps_rank_news news; /* of the last report */
+static struct zps_rank_report news; /* of the last report */
 static unsigned n_told;
 
-zps_err_t __wrap_zps_membership_stats(struct zps_membership *membership, const struct zps_rank_news *told,
+zps_err_t __wrap_zps_membership_stats(struct zps_membership *membership, const struct zps_rank_report *told,
                                       zps_json *tensors);
-zps_err_t __wrap_zps_membership_stats(struct zps_membership *membership, const struct zps_rank_news *told,
+zps_err_t __wrap_zps_membership_stats(struct zps_membership *membership, const struct zps_rank_report *told,
                                       zps_json *tensors) {
   (void)membership;
   news = *told;

@@ -29,7 +29,7 @@ struct asker {
   char name;
   unsigned n_left, n_has;
   bool is_idle;
-  struct zps_plane_held held;
+  struct zps_plane_use used;
   struct zps_buf bufs[8];
   struct asker *forgets, *wakes; /* the object that it takes out of its line, or puts into it, when it is asked */
   zps_err_t code;
@@ -71,7 +71,7 @@ static zps_err_t take(struct zps_plane_wait *wait) {
   asker->forgets = asker->wakes = NULL;
   while (asker->n_left > 0) {
     const zps_err_t err =
-        zps_plane_memory_get(&memory, asker->line, &asker->held, asker->is_idle, MIB, &asker->bufs[asker->n_has]);
+        zps_plane_memory_get(&memory, asker->line, &asker->used, asker->is_idle, MIB, &asker->bufs[asker->n_has]);
     if (err != ZPS_OK) return err;
     asker->n_has++;
     asker->n_left--;
@@ -92,8 +92,8 @@ static void ask(struct asker *asker, char name, enum zps_plane_line line, unsign
 }
 
 static void give(struct asker *asker) {
-  while (asker->n_has > 0) zps_plane_memory_put(&memory, asker->line, &asker->held, &asker->bufs[--asker->n_has]);
-  assert_int_equal(asker->held.push + asker->held.pull, 0);
+  while (asker->n_has > 0) zps_plane_memory_put(&memory, asker->line, &asker->used, &asker->bufs[--asker->n_has]);
+  assert_int_equal(asker->used.push + asker->used.pull, 0);
 }
 
 static bool waits(const struct asker *asker) {
@@ -110,12 +110,12 @@ static void in_order(void **state) {
   ask(&d, 'd', ZPS_LINE_PEER, 1);
   zps_plane_memory_serve(&memory);
   assert_string_equal(order, "dcab");
-  assert_int_equal(memory.held.push, 3 * MIB);
-  assert_int_equal(memory.held.pull, MIB);
+  assert_int_equal(memory.used.push, 3 * MIB);
+  assert_int_equal(memory.used.pull, MIB);
   zps_plane_memory_serve(&memory); /* nothing has changed */
   assert_false(memory.is_due);
   give(&a), give(&b), give(&c), give(&d);
-  assert_int_equal(memory.held.push + memory.held.pull, 0);
+  assert_int_equal(memory.used.push + memory.used.pull, 0);
   assert_true(memory.is_due);
 }
 
@@ -127,8 +127,8 @@ static void others_may_give_back(void **state) {
   ask(&a, 'a', ZPS_LINE_PUSH, 7);
   ask(&b, 'b', ZPS_LINE_PULL, 1);
   zps_plane_memory_serve(&memory);
-  assert_int_equal(zps_plane_memory_get(&memory, ZPS_LINE_PULL, &b.held, true, MIB, &more), ZPS_ERR_AGAIN);
-  assert_int_equal(zps_plane_memory_get(&memory, ZPS_LINE_PUSH, &a.held, true, MIB, &more), ZPS_ERR_AGAIN);
+  assert_int_equal(zps_plane_memory_get(&memory, ZPS_LINE_PULL, &b.used, true, MIB, &more), ZPS_ERR_AGAIN);
+  assert_int_equal(zps_plane_memory_get(&memory, ZPS_LINE_PUSH, &a.used, true, MIB, &more), ZPS_ERR_AGAIN);
   give(&b);
   ask(&b, 'b', ZPS_LINE_PUSH, 1);
   zps_plane_memory_serve(&memory);
@@ -140,11 +140,11 @@ static void others_may_give_back(void **state) {
 /* The request is larger than the limit: no memory that comes back would help. */
 static void larger_than_all(void **state) {
   (void)state;
-  struct zps_plane_held held = {0};
+  struct zps_plane_use used = {0};
   struct zps_buf buf;
   logs_allow(ZPS_LOG_WARN, "limit");
-  assert_int_equal(zps_plane_memory_get(&memory, ZPS_LINE_PULL, &held, false, 2 * LIMIT, &buf), ZPS_ERR_NOMEM);
-  assert_int_equal(held.pull + memory.held.pull, 0);
+  assert_int_equal(zps_plane_memory_get(&memory, ZPS_LINE_PULL, &used, false, 2 * LIMIT, &buf), ZPS_ERR_NOMEM);
+  assert_int_equal(used.pull + memory.used.pull, 0);
 }
 
 /* An object that is asked may take others out of the line, or put them in. */

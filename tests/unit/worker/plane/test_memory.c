@@ -13,7 +13,7 @@ struct round {
   struct zps_plane_wait wait;
   struct scene *scene;
   enum zps_plane_line line;
-  struct zps_plane_held held;
+  struct zps_plane_use used;
   bool is_busy; /* work of it is under way */
   unsigned n_wanted, n_got;
   struct zps_buf bufs[MOST];
@@ -30,7 +30,7 @@ struct scene {
 static zps_err_t take(struct zps_plane_wait *wait) {
   struct round *round = zps_container_of(wait, struct round, wait);
   for (; round->n_got < round->n_wanted; round->n_got++) {
-    const zps_err_t err = zps_plane_memory_get(&round->scene->memory, round->line, &round->held, !round->is_busy, MIB,
+    const zps_err_t err = zps_plane_memory_get(&round->scene->memory, round->line, &round->used, !round->is_busy, MIB,
                                                &round->bufs[round->n_got]);
     if (err != ZPS_OK) return err;
   }
@@ -56,7 +56,7 @@ static void want(struct round *round) {
 
 static void give_back(struct round *round, unsigned n) {
   for (; n > 0; n--)
-    zps_plane_memory_put(&round->scene->memory, round->line, &round->held, &round->bufs[--round->n_got]);
+    zps_plane_memory_put(&round->scene->memory, round->line, &round->used, &round->bufs[--round->n_got]);
   round->n_wanted = round->n_got;
   zps_plane_memory_serve(&round->scene->memory);
 }
@@ -71,9 +71,9 @@ static void scene_close(struct scene *scene, struct round *rounds[], unsigned n)
   for (unsigned i = 0; i < n; i++) {
     zps_plane_memory_forget(&scene->memory, &rounds[i]->wait);
     give_back(rounds[i], rounds[i]->n_got);
-    assert_int_equal(rounds[i]->held.push + rounds[i]->held.pull, 0);
+    assert_int_equal(rounds[i]->used.push + rounds[i]->used.pull, 0);
   }
-  assert_int_equal(scene->memory.held.push + scene->memory.held.pull, 0);
+  assert_int_equal(scene->memory.used.push + scene->memory.used.pull, 0);
   zps_slab_destroy(scene->slab);
   zps_net_close(scene->end.net);
 }
@@ -145,7 +145,7 @@ static void rounds_between_ranks_share_half_but_for_the_first(void **state) {
   scene_open(&scene);
   struct round a = round_of(&scene, ZPS_LINE_PEER, 3), b = round_of(&scene, ZPS_LINE_PEER, 1),
                c = round_of(&scene, ZPS_LINE_PEER, 1), pull = round_of(&scene, ZPS_LINE_PULL, 1);
-  a.held.is_first = true;
+  a.used.is_first = true;
   want(&a);
   want(&b);
   assert_int_equal(b.n_got, 1);
@@ -163,7 +163,7 @@ static void rounds_between_ranks_share_half_but_for_the_first(void **state) {
   assert_int_equal(c.n_got, 0);
   assert_int_equal(b.n_got, 1);
   give_back(&a, 2);
-  c.held.is_first = true; /* it is first, and holds nothing yet */
+  c.used.is_first = true; /* it is first, and holds nothing yet */
   scene.memory.is_due = true;
   zps_plane_memory_serve(&scene.memory);
   assert_int_equal(c.n_got, 1);
@@ -180,7 +180,7 @@ static void check_refused(enum zps_plane_line line) {
   want(&a);
   assert_int_equal(a.n_got, 8);
   b.is_busy = true;
-  b.held = a.held; /* one round that holds all there is */
+  b.used = a.used; /* one round that holds all there is */
   want(&b);
   assert_int_equal(b.refused, ZPS_OK); /* its own work may free some */
   assert_true(zps_plane_memory_waits(&b.wait));
@@ -215,7 +215,7 @@ static void sums_spare_what_pushes_need(void **state) {
 static void leave(struct round *round) {
   struct zps_buf *const buf = &round->bufs[--round->n_got];
   round->n_wanted = round->n_got;
-  zps_plane_memory_leave(&round->scene->memory, round->line, &round->held, buf);
+  zps_plane_memory_leave(&round->scene->memory, round->line, &round->used, buf);
   zps_plane_memory_serve(&round->scene->memory);
 }
 
@@ -228,7 +228,7 @@ static void what_reads_of_lost_peers_have_is_no_rounds_share(void **state) {
                peer = round_of(&scene, ZPS_LINE_PEER, 1), push = round_of(&scene, ZPS_LINE_PUSH, 1);
   want(&a);
   while (a.n_got > 0) leave(&a);
-  assert_int_equal(a.held.pull + scene.memory.held.pull, 0);
+  assert_int_equal(a.used.pull + scene.memory.used.pull, 0);
   assert_int_equal(scene.memory.left_bytes, 6 * MIB);
   want(&peer); /* alone, it may begin */
   assert_int_equal(peer.n_got, 1);

@@ -240,7 +240,7 @@ struct look {
 
 static void look_held(void *ctx) {
   struct look *look = ctx;
-  look->held_bytes = look->rig->plane.memory.held.push + look->rig->plane.memory.held.pull;
+  look->held_bytes = look->rig->plane.memory.used.push + look->rig->plane.memory.used.pull;
 }
 
 uint64_t rig_held(struct worker_rig *rig) {

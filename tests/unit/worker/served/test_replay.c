@@ -551,7 +551,7 @@ static void hold_memory(void *ctx) {
   struct zps_plane_memory *memory = &rig.worker.plane.memory;
   const bool *hold = ctx;
   const uint64_t bytes = memory->limit_bytes / 2 - (60u << 10);
-  memory->held.push += *hold ? bytes : -bytes;
+  memory->used.push += *hold ? bytes : -bytes;
   memory->is_due = true;
 }
 
